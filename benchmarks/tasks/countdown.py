@@ -1,4 +1,4 @@
-"""Countdown with three small numbers: use each once to make the target; any such expression counts."""
+"""Countdown with three small numbers: use each once to make the target; any such sum counts."""
 
 import re
 from itertools import permutations

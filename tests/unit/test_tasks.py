@@ -1,4 +1,4 @@
-"""The tasks accept all right answers and no wrong one; the split holds; the tokenizer loses nothing."""
+"""The tasks accept all right answers and no wrong one; the split holds; no text is lost."""
 
 from itertools import islice
 
