@@ -1,0 +1,1 @@
+"""The decoding algorithms, in pure torch: nothing here imports vLLM."""

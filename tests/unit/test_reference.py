@@ -1,0 +1,390 @@
+"""The oracle itself: the official code's quirks, the paper's rules, schedules and bounds."""
+
+import math
+from collections.abc import Collection
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remix_vllm.config import EngineOptions, RequestOptions
+from remix_vllm.decoding.reference import (
+    Generation,
+    ReferenceModel,
+    generate,
+    generate_official,
+    js_divergence,
+    mixed_embedding,
+)
+from tests.models.scripted import ScriptedModel, peaked
+from tests.models.small import SmallModel
+
+VOCAB = 12
+MASK = 11
+PROMPT = [3, 1, 4]
+
+# The same examples each time: two float32 computations of one thing may part at a near tie.
+fixed_examples = settings(max_examples=60, deadline=None, derandomize=True)
+small_models = st.builds(
+    SmallModel,
+    seed=st.integers(0, 2**32 - 1),
+    vocab_size=st.just(VOCAB),
+    scale=st.sampled_from([1.0, 3.0, 6.0]),
+    favoured=st.fixed_dictionaries({MASK: st.sampled_from([0.0, 3.0, 6.0])}),
+)
+
+
+def options(**given_options: object) -> RequestOptions:
+    return EngineOptions.parse({"block_length": 4} | given_options, 4).defaults
+
+
+def run(
+    model: ReferenceModel,
+    length: int,
+    opts: RequestOptions,
+    window: int = 256,
+    stop_token_ids: Collection[int] = (),
+) -> Generation:
+    prompt = [] if isinstance(model, ScriptedModel) else PROMPT
+    return generate(model, prompt, length, opts, MASK, VOCAB, window, stop_token_ids)
+
+
+def states_of(generation: Generation, position: int) -> str:
+    return "".join(step.input_state[position] for step in generation.trace)
+
+
+# --- Mixing and rejection -------------------------------------------------------------------------
+
+
+def flipping_model() -> ScriptedModel:
+    """Position 0 changes its mind at the fourth forward; the others go before it, one a step."""
+
+    def script(position: int, step: int) -> list[float]:
+        if position == 0:
+            return peaked(1 if step < 3 else 2, 0.75, VOCAB)
+        return peaked(5, 0.78, VOCAB)
+
+    return ScriptedModel(script, VOCAB)
+
+
+@pytest.mark.parametrize(
+    ("js_threshold", "states"),
+    [(0.1, "MMCCMMMMM"), (0.3, "MMCCMMMMM"), (0.33, "MMCCMMMMM"), (0.35, "MMCCMCCCC")],
+)
+def test_official_rejection_is_sticky_below_half_of_ln_2(js_threshold: float, states: str) -> None:
+    opts = options(preset="official", block_length=9, threshold=0.8, js_threshold=js_threshold)
+    assert states_of(run(flipping_model(), 9, opts), 0) == states
+    official = generate_official(flipping_model(), [], 9, 9, 0.8, js_threshold, 0.5, MASK)
+    assert states_of(official, 0) == states
+
+
+def test_paper_rejection_lasts_one_step() -> None:
+    opts = options(preset="paper", block_length=9)
+    assert states_of(run(flipping_model(), 9, opts), 0) == "MCCCMCCCC"
+
+
+def test_a_zero_row_diverges_by_0_3126_to_half_of_ln_2() -> None:
+    # The size of LLaDA's vocabulary: the even distribution is the least divergent one.
+    zero, even = torch.zeros(126464), torch.full((126464,), 1 / 126464)
+    one = torch.zeros(126464)
+    one[7] = 1.0
+    assert js_divergence(zero, even).item() == pytest.approx(0.3126, abs=1e-3)
+    assert js_divergence(zero, even).item() > 0.3
+    assert js_divergence(zero, one).item() == pytest.approx(math.log(2) / 2, abs=1e-3)
+
+
+def test_js_divergence_of_distributions() -> None:
+    a, b = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 0.5, 0.5])
+    assert js_divergence(a, a).item() == 0
+    assert js_divergence(a, b).item() == pytest.approx(math.log(2), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("p", "kept"),
+    [
+        ([0.5, 0.25, 0.125, 0.125], [0.5, 0.25, 0.0, 0.0]),  # alpha 0.75: the sum may reach it
+        ([0.125, 0.1875, 0.0625, 0.125], [0.125, 0.1875, 0.0, 0.0]),  # alpha 0.375
+        ([0.0625, 0.0625, 0.0625, 0.0625], [0.0625, 0.0625, 0.0625, 0.0]),  # alpha 0.2
+        ([0.96, 0.04, 0.0, 0.0], [0.96, 0.0, 0.0, 0.0]),  # the first is kept above alpha
+    ],
+)
+def test_mixture_keeps_the_likely_tokens(p: list[float], kept: list[float]) -> None:
+    opts = options(beta_mix=0.25, alpha_max=0.75)
+    row = mixed_embedding(torch.tensor(p), torch.eye(5), 4, opts)
+    assert row.tolist() == pytest.approx([0.25 * x for x in kept] + [1 - 0.25 * sum(kept)])
+
+
+def test_mixture_ties_go_to_the_lowest_ids() -> None:
+    row = mixed_embedding(torch.full((5,), 0.2), torch.eye(5), 4, options(mix_top_k=2))
+    assert row.nonzero()[:, 0].tolist() == [0, 1, 4]
+
+
+def test_inputs_of_each_state() -> None:
+    model = flipping_model()
+    generation = run(model, 9, options(preset="paper", block_length=9))
+    mask_row = torch.eye(VOCAB)[MASK]
+    p = torch.tensor(peaked(1, 0.75, VOCAB))
+    p[MASK] = 0  # excluded, so the rest is renormalised
+    blend = mixed_embedding(p / p.sum(), torch.eye(VOCAB), MASK, options())
+    assert torch.equal(model.fed[0][0], mask_row)
+    assert torch.allclose(model.fed[1][0], blend)
+    assert torch.equal(model.fed[4][0], mask_row)
+    decided = generation.trace[0].accepted[0]
+    assert torch.equal(model.fed[1][decided], torch.eye(VOCAB)[5])
+
+
+def test_history_across_blocks_rejects_at_a_blocks_first_step() -> None:
+    def script(position: int, step: int) -> list[float]:
+        if position < 2:
+            return peaked(5, 0.95, VOCAB)
+        return peaked(1 if step == 0 else 2, 0.7, VOCAB)
+
+    across = options(preset="official", block_length=2, threshold=0.8)
+    within = options(preset="official", block_length=2, threshold=0.8, history_across_blocks=False)
+    # Block 1: its first forward differs from what block 0's saw there. One position falls back to
+    # being decided; the other one is rejected only if the history crosses the blocks.
+    assert states_of(run(ScriptedModel(script, VOCAB), 4, across), 3) == "MMM"
+    assert states_of(run(ScriptedModel(script, VOCAB), 4, within), 3) == "MMC"
+
+
+@pytest.mark.parametrize(("mixing_start", "states"), [(1, "MCCMCC"), (2, "MMCMCC")])
+def test_mixing_starts_late_once_per_request(mixing_start: int, states: str) -> None:
+    model = ScriptedModel(lambda position, step: peaked(5, 0.7 - position / 100, VOCAB), VOCAB)
+    opts = options(block_length=3, mixing_start=mixing_start)
+    generation = run(model, 6, opts)
+    assert states_of(generation, 2)[:3] + states_of(generation, 5)[3:] == states
+
+
+def test_threshold_decoding_never_mixes() -> None:
+    model = SmallModel(seed=1, vocab_size=VOCAB)
+    generation = run(model, 12, options(decoding="threshold"))
+    assert all("C" not in step.input_state for step in generation.trace)
+
+
+@fixed_examples
+@given(small_models, st.integers(1, 12), st.sampled_from(["remix", "paper", "official"]))
+def test_beta_zero_is_threshold_decoding(model: SmallModel, length: int, preset: str) -> None:
+    opts = options(preset=preset, threshold=0.7, beta_mix=0.0)
+    plain = options(preset=preset, threshold=0.7, decoding="threshold")
+    a, b = run(model, length, opts), run(model, length, plain)
+    assert (a.token_ids, a.nfe) == (b.token_ids, b.nfe)
+
+
+# --- The official loop ----------------------------------------------------------------------------
+
+
+@fixed_examples
+@given(
+    small_models,
+    st.sampled_from([(12, 12), (12, 4), (24, 12), (15, 5), (3, 1)]),
+    st.sampled_from([0.5, 0.8, 0.9]),
+    st.sampled_from([0.02, 0.1, 0.3, 0.35, 0.6]),
+    st.sampled_from([0.4, 0.5, 0.6, 1.0]),
+)
+def test_official_preset_equals_the_official_loop(
+    model: SmallModel,
+    lengths: tuple[int, int],
+    threshold: float,
+    js_threshold: float,
+    beta_mix: float,
+) -> None:
+    length, block_length = lengths
+    values = {"threshold": threshold, "js_threshold": js_threshold, "beta_mix": beta_mix}
+    opts = options(preset="official", block_length=block_length, **values)
+    official = generate_official(model, PROMPT, length, block_length, mask_token_id=MASK, **values)
+    assert run(model, length, opts) == official
+
+
+def mask_predicting_model() -> ScriptedModel:
+    """Position 0 is the mask id for two steps, position 3 (in the last block) always."""
+
+    def script(position: int, step: int) -> list[float]:
+        is_mask = (position == 0 and step < 2) or position == 3
+        return peaked(MASK if is_mask else position + 1, 0.95, VOCAB)
+
+    return ScriptedModel(script, VOCAB)
+
+
+def test_a_predicted_mask_id_is_reopened_by_the_next_block_and_returned_by_the_last() -> None:
+    opts = options(preset="official", block_length=2)
+    generation = run(mask_predicting_model(), 6, opts)
+    assert [step.accepted for step in generation.trace] == [[0, 1], [0, 2, 3], [0, 3, 4, 5]]
+    assert [step.input_state for step in generation.trace] == ["MMMMMM", "MTMMMM", "MTTMMM"]
+    assert generation.token_ids == [1, 2, 3, MASK, 5, 6]
+    official = generate_official(mask_predicting_model(), [], 6, 2, 0.8, 0.3, 0.5, MASK)
+    assert generation == official
+
+
+def test_the_official_loop_decides_mask_ids_of_the_prompt_and_generate_does_not() -> None:
+    model = SmallModel(seed=5, vocab_size=VOCAB, scale=0.0)
+    prompt = [3, MASK]
+    official = generate_official(model, prompt, 2, 2, 0.8, 0.3, 0.5, MASK)
+    assert [step.accepted for step in official.trace] == [[], [0], [1]]
+    opts = options(preset="official", block_length=2)
+    assert generate(model, prompt, 2, opts, MASK, VOCAB).nfe == 2
+
+
+def test_the_official_loop_wants_whole_blocks() -> None:
+    with pytest.raises(ValueError, match="multiple"):
+        generate_official(SmallModel(0, VOCAB), PROMPT, 5, 2, 0.8, 0.3, 0.5, MASK)
+
+
+# --- How many positions a step decides ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("length", "steps"), [(32, 3), (64, 5), (128, 8), (256, 14)])
+def test_the_cap_bounds_the_steps_from_below(length: int, steps: int) -> None:
+    model = ScriptedModel(lambda position, step: peaked(5, 0.99, VOCAB), VOCAB)
+    assert run(model, length, options(preset="official", block_length=length)).nfe == steps
+    assert run(model, length, options(preset="paper", block_length=length)).nfe == 1
+
+
+def test_the_cap_takes_the_most_confident_then_the_leftmost() -> None:
+    def script(position: int, step: int) -> list[float]:
+        return peaked(5, 0.95 if position in (6, 7) else 0.9, VOCAB)
+
+    opts = options(preset="official", block_length=8)
+    assert run(ScriptedModel(script, VOCAB), 8, opts).trace[0].accepted == [0, 1, 2, 6, 7]
+
+
+def test_an_undecided_model_ends_after_one_step_a_token() -> None:
+    model = ScriptedModel(lambda position, step: [1 / VOCAB] * VOCAB, VOCAB)
+    generation = run(model, 10, options(threshold=1.0))
+    assert [step.accepted for step in generation.trace] == [[i] for i in range(10)]
+    assert generation.token_ids == [0] * 10
+
+
+def test_the_threshold_is_strict() -> None:
+    model = ScriptedModel(lambda position, step: [0.5, 0.5] + [0.0] * (VOCAB - 2), VOCAB)
+    assert run(model, 4, options(threshold=0.5)).nfe == 4
+    assert run(model, 4, options(threshold=0.499)).nfe == 1
+
+
+@pytest.mark.parametrize(
+    ("steps_per_block", "counts"),
+    [(None, [1] * 7), (3, [3, 2, 2]), (1, [7]), (7, [1] * 7), (50, [1] * 7)],
+)
+def test_low_confidence_follows_its_schedule(
+    steps_per_block: int | None, counts: list[int]
+) -> None:
+    model = ScriptedModel(lambda position, step: peaked(5, 0.99, VOCAB), VOCAB)
+    opts = options(
+        decoding="low_confidence", block_length=7, steps_per_block=steps_per_block, accept_cap=True
+    )
+    assert [len(step.accepted) for step in run(model, 7, opts).trace] == counts
+
+
+def test_low_confidence_spreads_the_last_blocks_own_length() -> None:
+    model = SmallModel(seed=2, vocab_size=VOCAB)
+    generation = run(model, 10, options(decoding="low_confidence", steps_per_block=3))
+    counts = [(step.block, len(step.accepted)) for step in generation.trace]
+    assert counts == [(0, 2), (0, 1), (0, 1), (1, 2), (1, 1), (1, 1), (2, 1), (2, 1)]
+
+
+@fixed_examples
+@given(
+    small_models,
+    st.integers(1, 25),
+    st.integers(1, 12),
+    st.integers(1, 30),
+    st.sampled_from(["remix", "threshold", "low_confidence"]),
+    st.sampled_from(["remix", "official"]),
+)
+def test_max_nfe_holds(
+    model: SmallModel, length: int, block_length: int, max_nfe: int, decoding: str, preset: str
+) -> None:
+    opts = options(
+        preset=preset, decoding=decoding, block_length=block_length, max_nfe=max_nfe, threshold=1.0
+    )
+    generation = run(model, length, opts)
+    assert generation.nfe <= max(max_nfe, math.ceil(length / block_length))
+    assert all(step.accepted for step in generation.trace)
+    assert len(generation.token_ids) == length
+
+
+def test_max_nfe_spreads_the_region_evenly() -> None:
+    model = ScriptedModel(lambda position, step: [1 / VOCAB] * VOCAB, VOCAB)
+    generation = run(model, 12, options(block_length=6, max_nfe=5))
+    assert [len(step.accepted) for step in generation.trace] == [3, 3, 2, 2, 2]
+
+
+# --- What is predicted, where it ends, what is seen -----------------------------------------------
+
+
+@fixed_examples
+@given(small_models, st.integers(1, 15))
+def test_no_mask_id_and_no_padding_is_predicted(model: SmallModel, length: int) -> None:
+    generation = generate(model, PROMPT, length, options(), MASK, 9)
+    assert len(generation.token_ids) == length
+    assert all(token < 9 for token in generation.token_ids)
+    assert sorted(i for step in generation.trace for i in step.accepted) == list(range(length))
+
+
+def test_excluded_ids_leave_the_distribution_before_the_softmax() -> None:
+    model = ScriptedModel(lambda position, step: peaked(MASK, 0.9, VOCAB), VOCAB)
+    # Of eleven even tokens eight are valid: each has 1/8, just above the threshold.
+    generation = generate(model, [], 4, options(threshold=0.12), MASK, 8)
+    assert (generation.token_ids, generation.nfe) == ([0] * 4, 1)
+
+
+def stopping_model(confident: list[int]) -> ScriptedModel:
+    """Token 7 at position 2; ``confident`` positions pass at the first step."""
+
+    def script(position: int, step: int) -> list[float]:
+        token = 7 if position == 2 else 5
+        return peaked(token, 0.95 if position in confident else 0.6 - position / 100, VOCAB)
+
+    return ScriptedModel(script, VOCAB)
+
+
+def test_a_stop_token_ends_the_generation_at_once() -> None:
+    generation = run(stopping_model([0, 1, 2]), 12, options(), stop_token_ids={7})
+    assert (generation.token_ids, generation.nfe) == ([5, 5, 7], 1)
+
+
+def test_a_stop_token_waits_for_what_is_left_of_it() -> None:
+    generation = run(stopping_model([2, 3]), 12, options(), stop_token_ids={7})
+    assert (generation.token_ids, generation.nfe) == ([5, 5, 7], 3)
+    assert [step.accepted for step in generation.trace] == [[2, 3], [0], [1]]
+
+
+def test_a_stop_token_waits_for_a_mask_id_that_will_be_reopened() -> None:
+    opts = options(preset="official", block_length=2)
+    generation = run(mask_predicting_model(), 6, opts, stop_token_ids={2})
+    assert (generation.token_ids, generation.nfe) == ([1, 2], 3)
+
+
+def test_a_mask_id_decided_in_the_last_block_does_not_hold_up_a_stop_token() -> None:
+    def script(position: int, step: int) -> list[float]:
+        if position == 2:
+            return peaked(5, 0.6, VOCAB)
+        return peaked(MASK if position == 0 else 7, 0.95, VOCAB)
+
+    opts = options(preset="official", block_length=3)
+    generation = run(ScriptedModel(script, VOCAB), 3, opts, stop_token_ids={7})
+    assert (generation.token_ids, generation.nfe) == ([MASK, 7], 1)
+
+
+@fixed_examples
+@given(small_models, st.integers(1, 20), st.sampled_from(["remix", "official"]))
+def test_stopping_cuts_and_changes_nothing_else(
+    model: SmallModel, length: int, preset: str
+) -> None:
+    full = run(model, length, options(preset=preset))
+    cut = run(model, length, options(preset=preset), stop_token_ids={2, 5})
+    end = next((i + 1 for i, token in enumerate(full.token_ids) if token in (2, 5)), length)
+    assert cut.token_ids == full.token_ids[:end]
+    assert cut.trace == full.trace[: cut.nfe]
+
+
+def test_the_window_starts_at_the_active_block() -> None:
+    model = SmallModel(seed=3, vocab_size=VOCAB)
+    generation = run(model, 14, options(block_length=4), window=6)
+    visible = {step.block: len(step.input_state) for step in generation.trace}
+    assert visible == {0: 6, 1: 10, 2: 14, 3: 14}
+
+
+def test_a_window_must_hold_a_block() -> None:
+    with pytest.raises(ValueError, match="window"):
+        run(SmallModel(seed=3, vocab_size=VOCAB), 8, options(block_length=4), window=3)
