@@ -1,1 +1,16 @@
-"""What has to be changed in vLLM from outside; installed as the package `remix_vllm_patches`."""
+"""What has to be changed in vLLM from outside; installed as the package `remix_vllm_patches`.
+
+One module per patch. Each says which symptom it cures, by what mechanism, on which fact about vLLM
+it rests and when it can be deleted; the facts are held by `tests/upstream/`. Every patch asks
+:mod:`remix_vllm_patches.served` first, so a model that this plugin does not serve meets stock vLLM.
+Importing this package imports neither torch nor vLLM.
+"""
+
+
+def apply_all() -> None:
+    """Apply every patch to this process. Calling it again does nothing."""
+    from . import async_on_cpu, mrv2_on_cpu, sampling_params
+
+    mrv2_on_cpu.apply()
+    async_on_cpu.apply()
+    sampling_params.apply()
