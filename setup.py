@@ -1,4 +1,4 @@
-"""Packaging of the plugin: `remix_vllm` and, from the directory `patches/`, `remix_vllm_patches`."""
+"""Packaging of `remix_vllm` and, from the directory `patches/`, of `remix_vllm_patches`."""
 
 from setuptools import find_packages, setup
 

