@@ -1,0 +1,80 @@
+"""Sampler of the diffusion runner: a step's logits become decided and returned tokens."""
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from vllm.v1.worker.gpu.input_batch import InputBatch
+from vllm.v1.worker.gpu.sample.output import SamplerOutput
+
+from remix_vllm.decoding.step import decode
+from remix_vllm.ops.row_statistics import row_statistics
+
+if TYPE_CHECKING:
+    from remix_vllm.engine.model_state import ReMixModelState
+
+
+class ReMixSampler:
+    """Stands in for vLLM's ``Sampler``; has the attributes that Model Runner V2 reads from it."""
+
+    compute_nans = False
+    # `postprocess_sampled` passes this to the kernel that counts tokens for penalties.
+    penalties_state = SimpleNamespace(output_bin_counts=None)
+
+    def __init__(self, state: "ReMixModelState", base: Any) -> None:
+        self.state = state
+        self.req_states = base.req_states
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> None:
+        """Options are read in ``ReMixModelState.add_request``, with the prompt."""
+
+    def apply_staged_writes(self) -> None:
+        """Nothing is staged."""
+
+    def __call__(self, logits: Tensor, input_batch: InputBatch) -> SamplerOutput:
+        rows = self.state.step_rows
+        if rows is None:
+            return self._profile(logits, input_batch)
+        slots = input_batch.idx_mapping[: input_batch.num_reqs]
+        committed = decode(self.state.canvas, slots, rows, logits, self.state.limits)
+        tokens = committed.tokens
+        if tokens.device.type == "cpu":
+            # The rows become Python lists: no longer than needed where knowing costs nothing.
+            tokens = tokens[:, : int(committed.count.max())]
+        lengths = torch.from_numpy(input_batch.num_scheduled_tokens).to(tokens.device)
+        return SamplerOutput(
+            sampled_token_ids=tokens.to(torch.int32),
+            logprobs_tensors=None,
+            num_nans=None,
+            num_sampled=committed.count.to(torch.int32),
+            # Nothing stays computed: the next step recomputes the whole sequence.
+            num_rejected=lengths.to(torch.int32),
+        )
+
+    def _profile(self, logits: Tensor, input_batch: InputBatch) -> SamplerOutput:
+        """Let vLLM's memory profiling see the largest temporaries of a step."""
+        limits = self.state.limits
+        count = min(limits.statistics_rows, self.state.max_num_tokens)
+        sample = logits[:1].expand(count, -1)
+        every = torch.ones(count, dtype=torch.bool, device=logits.device)
+        # All rows share one row of scratch history; what is left in it is nobody's.
+        row_statistics(
+            sample,
+            limits.forbidden,
+            every,
+            every,
+            torch.zeros(count, dtype=torch.int64, device=logits.device),
+            torch.zeros_like(self.state.canvas.history[:1]),
+            torch.ones(1, dtype=torch.bool, device=logits.device),
+            self.state.canvas.top_k,
+            limits.statistics_rows,
+        )
+        zeros = torch.zeros(input_batch.num_reqs, dtype=torch.int32, device=logits.device)
+        return SamplerOutput(
+            sampled_token_ids=zeros[:, None],
+            logprobs_tensors=None,
+            num_nans=None,
+            num_sampled=zeros,
+            num_rejected=zeros,
+        )

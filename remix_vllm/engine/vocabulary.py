@@ -1,0 +1,38 @@
+"""Which ids a model may predict: not the mask, and none that the tokenizer does not know."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm.config import VllmConfig
+from vllm.tokenizers import cached_tokenizer_from_config
+
+from remix_vllm.families import family_of
+from remix_vllm.families.mask_token import forbidden_tokens, resolve_mask_token_id
+
+
+def _tokenizer(vllm_config: VllmConfig) -> Any | None:
+    if vllm_config.model_config.skip_tokenizer_init:
+        return None
+    return cached_tokenizer_from_config(vllm_config.model_config)
+
+
+def mask_token_id(vllm_config: VllmConfig) -> int:
+    """The id fed at undecided positions.
+
+    Raises:
+        ValueError: neither config, tokenizer nor family knows one.
+    """
+    model_config = vllm_config.model_config
+    family = family_of(model_config.architectures)
+    return resolve_mask_token_id(model_config.hf_config, _tokenizer(vllm_config), family)
+
+
+def forbidden_mask(vllm_config: VllmConfig, mask_token_id: int) -> Tensor:
+    """Ids never predicted, ``[vocabulary]`` bool: the mask id and embedding rows beyond the tokenizer."""
+    rows = vllm_config.model_config.get_vocab_size()
+    forbidden = forbidden_tokens(mask_token_id, _tokenizer(vllm_config), rows)
+    banned = torch.zeros(rows, dtype=torch.bool)
+    banned[forbidden.mask_token_id] = True
+    banned[forbidden.num_valid_tokens :] = True
+    return banned

@@ -1,0 +1,1 @@
+"""Tensor operations of a step over the vocabulary and the embedding table."""

@@ -1,0 +1,137 @@
+"""Drives the batched decoding state with a model per request, as the engine does, but without vLLM."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from remix_vllm.config import EngineOptions, RequestOptions
+from remix_vllm.decoding.rows import flatten, select_rows
+from remix_vllm.decoding.state import CanvasState
+from remix_vllm.decoding.step import StepLimits, decode
+from remix_vllm.ops.mixed_embedding import mixed_embedding
+from tests.models.toy import ToyModel
+
+
+@dataclass
+class Request:
+    model: ToyModel
+    prompt: list[int]
+    max_tokens: int
+    options: RequestOptions
+    arrival: int = 0
+    preempt_at: frozenset[int] = frozenset()
+    token_ids: list[int] = field(default_factory=list)
+    nfe: int = 0
+    nfe_at_block_start: int = 0
+
+    @property
+    def finished(self) -> bool:
+        return len(self.token_ids) == self.max_tokens
+
+
+class BatchLoop:
+    """Runs requests to their end; a request may arrive late and be preempted at given engine steps."""
+
+    def __init__(
+        self,
+        engine: EngineOptions,
+        requests: list[Request],
+        num_valid_tokens: int,
+        statistics_rows: int = 7,
+    ) -> None:
+        model = requests[0].model
+        self.engine = engine
+        self.requests = requests
+        self.state = CanvasState(
+            num_slots=len(requests) + 1,
+            max_model_len=400,
+            history_rows=engine.history_rows,
+            vocab_size=model.vocab_size,
+            mask_token_id=model.mask_token_id,
+            top_k=min(50, model.vocab_size),
+            device=torch.device("cpu"),
+        )
+        forbidden = torch.zeros(model.vocab_size, dtype=torch.bool)
+        forbidden[model.mask_token_id] = True
+        forbidden[num_valid_tokens:] = True
+        self.limits = StepLimits(
+            forbidden, engine.window, engine.stream == "block", statistics_rows
+        )
+
+    def run(self) -> None:
+        slots: dict[int, int] = {}
+        free = list(range(len(self.requests) + 1))
+        for step in range(10_000):
+            running = [
+                i for i, r in enumerate(self.requests) if r.arrival <= step and not r.finished
+            ]
+            if not running and all(r.finished for r in self.requests):
+                return
+            for i in running:
+                request = self.requests[i]
+                if i in slots and step in request.preempt_at:
+                    self.state.forget(slots[i])
+                    free.append(slots.pop(i))
+                    request.nfe = request.nfe_at_block_start
+                if i not in slots:
+                    slots[i] = free.pop(0)
+                    self.state.add(
+                        slots[i],
+                        request.prompt + request.token_ids,
+                        len(request.prompt),
+                        request.max_tokens,
+                        request.options,
+                        request.nfe,
+                    )
+            if running:
+                # The batch order is none of a request's business.
+                self._step([(i, slots[i]) for i in reversed(running)])
+            for i in running:
+                if self.requests[i].finished:
+                    free.append(slots.pop(i))
+        raise AssertionError("requests do not end")
+
+    def _step(self, batch: list[tuple[int, int]]) -> None:
+        state = self.state
+        requests = [self.requests[i] for i, _ in batch]
+        slots = torch.tensor([slot for _, slot in batch])
+        lengths = []
+        for request in requests:
+            start = self._block_start(request)
+            visible = min(request.max_tokens, start + self.engine.window)
+            lengths.append(len(request.prompt) + visible)
+        tokens = flatten(slots, torch.tensor(lengths), sum(lengths))
+        rows = select_rows(state, tokens, self.engine.window)
+        assert bool(rows.live.all())
+        logits = []
+        for b, (request, slot) in enumerate(zip(requests, slots.tolist(), strict=True)):
+            embeds = request.model.embed(state.tokens[slot, : lengths[b]]).clone()
+            first = slot * state.history_rows
+            for row in range(first, first + state.history_rows):
+                if state.mixed[row]:
+                    embeds[len(request.prompt) + int(state.owner[row])] = mixed_embedding(
+                        state.candidate_ids[row : row + 1],
+                        state.candidate_weights[row : row + 1],
+                        state.options.beta_mix[slot : slot + 1],
+                        request.model.embedding[state.mask_token_id],
+                        request.model.embedding,
+                        0,
+                        lambda partial: partial,
+                    )[0]
+            logits.append(request.model(embeds)[rows.token_index[rows.batch == b] - tokens.starts[b]])
+        committed = decode(state, slots, rows, torch.cat(logits), self.limits)
+        for request, new, count in zip(
+            requests, committed.tokens.tolist(), committed.count.tolist(), strict=True
+        ):
+            before = self._block_start(request)
+            request.token_ids += new[:count]
+            request.nfe += 1
+            if self._block_start(request) != before:
+                request.nfe_at_block_start = request.nfe
+
+    @staticmethod
+    def _block_start(request: Request) -> int:
+        if request.options.needs_whole_region:
+            return 0
+        length = request.options.block_length
+        return len(request.token_ids) // length * length

@@ -1,0 +1,33 @@
+"""Starting in-process engines for tests."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """What one engine is started with, as a hashable key."""
+
+    arguments: str
+
+    @classmethod
+    def of(cls, model: Path, arguments: dict[str, Any]) -> "EngineSpec":
+        return cls(json.dumps({"model": str(model)} | arguments, sort_keys=True))
+
+
+def start_engine(spec: EngineSpec) -> Any:
+    """An ``LLM`` in this process, float32, eager, with a small KV pool."""
+    from vllm import LLM
+
+    arguments = {
+        "dtype": "float32",
+        "enforce_eager": True,
+        "max_model_len": 256,
+        "max_num_seqs": 64,
+        "max_num_batched_tokens": 4096,
+        "kv_cache_memory_bytes": 1 << 28,
+        "disable_log_stats": True,
+    } | json.loads(spec.arguments)
+    return LLM(**arguments)
