@@ -1,0 +1,1 @@
+"""Adapters onto vLLM: configuration, scheduler, model state, sampler."""

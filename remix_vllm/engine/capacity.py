@@ -1,0 +1,73 @@
+"""How many sequences and tokens one step may hold."""
+
+from typing import NoReturn
+
+from vllm.config import ModelConfig, SchedulerConfig
+
+from remix_vllm.config import EngineOptions
+
+GIB = 1 << 30
+FLOAT32_BYTES = 4
+
+
+class Capacity:
+    """Bounds on a step's sequences and tokens, from the model and the engine's options."""
+
+    def __init__(self, options: EngineOptions, model_config: ModelConfig) -> None:
+        self.options = options
+        self.min_tokens: int = model_config.max_model_len
+        """A step computes a whole sequence or nothing of it, so the longest one must fit."""
+        self.bytes_per_sequence: int = (
+            options.history_rows * model_config.get_vocab_size() * FLOAT32_BYTES
+        )
+        """The rejection rule keeps a distribution over the full vocabulary for each position of a
+        block, on every worker whatever the tensor parallelism. Any request may ask for ReMix."""
+
+    @property
+    def max_sequences(self) -> int:
+        """Sequences whose distributions fit ``history_gib``.
+
+        Raises:
+            ValueError: not even one fits.
+        """
+        count = int(self.options.history_gib * GIB / self.bytes_per_sequence)
+        if count < 1:
+            raise ValueError(
+                f"remix option history_gib={self.options.history_gib}: one sequence needs "
+                f"{self._gib(1)} GiB ({self._formula()}); allowed is at least that, or a smaller "
+                f"block_length"
+            )
+        return count
+
+    def check(self, scheduler: SchedulerConfig) -> None:
+        """Check a scheduler's limits.
+
+        Raises:
+            ValueError: the text names the parameter, its value and what is allowed.
+        """
+        if scheduler.max_num_seqs > self.max_sequences:
+            raise ValueError(
+                f"max_num_seqs={scheduler.max_num_seqs}: the distributions of so many sequences "
+                f"take {self._gib(scheduler.max_num_seqs)} GiB ({self._formula()}), and remix "
+                f"option history_gib is {self.options.history_gib}; allowed is at most "
+                f"{self.max_sequences}, or a larger history_gib"
+            )
+        if scheduler.max_num_batched_tokens < self.min_tokens:
+            self._refuse_tokens("max_num_batched_tokens", scheduler.max_num_batched_tokens)
+        scheduled = scheduler.max_num_scheduled_tokens
+        if scheduled is not None and scheduled < self.min_tokens:
+            self._refuse_tokens("max_num_scheduled_tokens", scheduled)
+
+    def _refuse_tokens(self, name: str, value: int) -> NoReturn:
+        raise ValueError(
+            f"{name}={value}: a step computes whole sequences; allowed is at least max_model_len "
+            f"({self.min_tokens}), so raise it or lower max_model_len"
+        )
+
+    def _gib(self, sequences: int) -> str:
+        return f"{sequences * self.bytes_per_sequence / GIB:.3g}"
+
+    def _formula(self) -> str:
+        rows = self.options.history_rows
+        columns = self.bytes_per_sequence // (rows * FLOAT32_BYTES)
+        return f"{rows} positions x {columns} vocabulary rows x {FLOAT32_BYTES} bytes per sequence"

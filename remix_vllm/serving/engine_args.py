@@ -1,0 +1,94 @@
+"""What is added to vLLM's ``EngineArgs``: the flags, fitting limits, a check of the architecture.
+
+The command line, ``LLM(...)``, the benchmarks and spawned API-server processes all go through this
+class (vLLM 0.32, ``engine/arg_utils.py``). Those processes load plugins only in its
+``__post_init__``, so what they need happens later than that.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+
+from remix_vllm.config import EngineOptions
+from remix_vllm.engine.capacity import Capacity
+from remix_vllm.families import SERVED_ARCHITECTURES, family_of, is_served
+from remix_vllm.serving.cli import add_flags
+
+logger = logging.getLogger("vllm.remix_vllm.engine_args")
+
+
+@cache
+def install_engine_args() -> None:
+    """Wrap three methods of ``EngineArgs``; once per process."""
+    EngineArgs.add_cli_args = staticmethod(_with_flags(EngineArgs.add_cli_args))
+    EngineArgs.create_engine_config = _served_only(EngineArgs.create_engine_config)
+    EngineArgs._set_default_max_num_seqs_and_batched_tokens_args = _with_fitting_limits(
+        EngineArgs._set_default_max_num_seqs_and_batched_tokens_args
+    )
+
+
+def _with_flags(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def add_cli_args(parser: Any) -> Any:
+        return add_flags(original(parser))
+
+    return add_cli_args
+
+
+def _served_only(original: Callable[..., VllmConfig]) -> Callable[..., VllmConfig]:
+    """Refuse options for other architectures, for which the configuration hook never runs."""
+
+    @wraps(original)
+    def create_engine_config(self: EngineArgs, *args: Any, **kwargs: Any) -> VllmConfig:
+        vllm_config = original(self, *args, **kwargs)
+        architectures = vllm_config.model_config.architectures
+        options = (vllm_config.additional_config or {}).get("remix")
+        if options is not None and not is_served(architectures):
+            raise ValueError(
+                f"--decoding / additional_config remix={options}: architecture "
+                f"{', '.join(architectures)} is not served by remix_vllm; served: "
+                f"{', '.join(SERVED_ARCHITECTURES)}"
+            )
+        return vllm_config
+
+    return create_engine_config
+
+
+def _with_fitting_limits(original: Callable[..., None]) -> Callable[..., None]:
+    """Fit limits the user did not give. Those given are checked by the configuration hook."""
+
+    @wraps(original)
+    def set_defaults(
+        self: EngineArgs, usage_context: Any, model_config: Any, parallel_config: Any
+    ) -> None:
+        free_tokens = self.max_num_batched_tokens is None
+        free_sequences = self.max_num_seqs is None
+        original(self, usage_context, model_config, parallel_config)
+        if not is_served(model_config.architectures):
+            return
+        family = family_of(model_config.architectures)
+        given = (self.additional_config or {}).get("remix")
+        options = EngineOptions.parse(given, family.default_block_length)
+        capacity = Capacity(options, model_config)
+        if free_sequences and self.max_num_seqs > capacity.max_sequences:
+            logger.info(
+                "max_num_seqs is lowered from %d to %d, whose distributions fit history_gib=%s",
+                self.max_num_seqs,
+                capacity.max_sequences,
+                options.history_gib,
+            )
+            self.max_num_seqs = capacity.max_sequences
+        if free_tokens and self.max_num_batched_tokens < capacity.min_tokens:
+            logger.info(
+                "max_num_batched_tokens is raised from %d to max_model_len (%d): a step computes "
+                "whole sequences",
+                self.max_num_batched_tokens,
+                capacity.min_tokens,
+            )
+            self.max_num_batched_tokens = capacity.min_tokens
+
+    return set_defaults

@@ -1,0 +1,47 @@
+"""Which of vLLM's sampling parameters greedy decoding takes, and why others are refused."""
+
+from collections.abc import Sized
+from typing import Any
+
+GREEDY_VALUES: dict[str, tuple[float, ...]] = {
+    "temperature": (0.0, 1.0),
+    "top_p": (1.0,),
+    "top_k": (0, -1),
+    "min_p": (0.0,),
+    "repetition_penalty": (1.0,),
+    "presence_penalty": (0.0,),
+    "frequency_penalty": (0.0,),
+    "n": (1,),
+    "min_tokens": (0,),
+}
+"""Accepted values. Temperature 1 is vLLM's default, which nothing tells from a 1 that was given: it
+is taken as not given. Every other value would be ignored, so it is refused."""
+
+NOT_GIVEN: tuple[str, ...] = (
+    "seed",
+    "logprobs",
+    "logprob_token_ids",
+    "prompt_logprobs",
+    "prompt_logprob_token_ids",
+    "structured_outputs",
+    "logit_bias",
+    "allowed_token_ids",
+    "bad_words",
+    "thinking_token_budget",
+    "repetition_detection",
+    "trace_decode_token_ids",
+)
+"""Parameters that must be left out (or empty)."""
+
+
+def refusal(name: str, value: Any) -> str | None:
+    """Why ``value`` is refused for the sampling parameter ``name``; None if it is accepted."""
+    if name in GREEDY_VALUES:
+        accepted = GREEDY_VALUES[name]
+        if value in accepted:
+            return None
+        listed = " or ".join(f"{number:g}" for number in accepted)
+        return f"{name}={value!r} is not supported: ReMix decoding is greedy; allowed is {listed}"
+    if value is None or (isinstance(value, Sized) and len(value) == 0):
+        return None
+    return f"{name}={value!r} is not supported with ReMix decoding; leave it out"
