@@ -12,7 +12,7 @@ Script = Callable[[int, int], Sequence[float]]
 class ScriptedModel:
     """Follows a script at the generation positions and predicts token 0 in the prompt.
 
-    The embedding table is the identity, so that ``fed[step]`` (``[visible, V]``) reads as the weight
+    The embedding table is the identity: ``fed[step]`` (``[visible, V]``) reads as the weight
     of each token in each generation position's input.
     """
 

@@ -1,7 +1,7 @@
 """The oracle itself: the official code's quirks, the paper's rules, schedules and bounds."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import pytest
 import torch
@@ -33,6 +33,15 @@ small_models = st.builds(
     scale=st.sampled_from([1.0, 3.0, 6.0]),
     favoured=st.fixed_dictionaries({MASK: st.sampled_from([0.0, 3.0, 6.0])}),
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    # Rows this small are slower on several threads, much slower on a busy machine.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def options(**given_options: object) -> RequestOptions:
@@ -146,6 +155,27 @@ def test_history_across_blocks_rejects_at_a_blocks_first_step() -> None:
     # being decided; the other one is rejected only if the history crosses the blocks.
     assert states_of(run(ScriptedModel(script, VOCAB), 4, across), 3) == "MMM"
     assert states_of(run(ScriptedModel(script, VOCAB), 4, within), 3) == "MMC"
+
+
+@pytest.mark.parametrize(("across", "states"), [(True, "MCMM"), (False, "MCMC")])
+def test_a_reopened_position_is_compared_only_if_the_history_crosses_blocks(
+    across: bool, states: str
+) -> None:
+    def script(position: int, step: int) -> list[float]:
+        if position == 0:  # decided as the mask id at step 1, predicted to be something else after
+            return [peaked(1, 0.7, VOCAB), peaked(MASK, 0.9, VOCAB), peaked(2, 0.6, VOCAB)][
+                min(step, 2)
+            ]
+        return peaked(5, 0.95 if position == 1 else 0.7, VOCAB)
+
+    opts = options(
+        preset="official",
+        block_length=2,
+        threshold=0.8,
+        mixing_start=1,
+        history_across_blocks=across,
+    )
+    assert states_of(run(ScriptedModel(script, VOCAB), 4, opts), 0)[:4] == states
 
 
 @pytest.mark.parametrize(("mixing_start", "states"), [(1, "MCCMCC"), (2, "MMCMCC")])
