@@ -39,6 +39,17 @@ REQUIRED = (
     "rope_theta",
 )
 
+SIZES = (
+    "d_model",
+    "n_layers",
+    "n_heads",
+    "n_kv_heads",
+    "mlp_hidden_size",
+    "vocab_size",
+    "embedding_size",
+    "max_sequence_length",
+)
+
 
 class LLaDAConfig(PretrainedConfig):
     """Config of a LLaDA checkpoint. ``vocab_size`` is the number of embedding rows.
@@ -79,10 +90,10 @@ class LLaDAConfig(PretrainedConfig):
                     f"{key}={others[key]!r} is not implemented for LLaDA: allowed is {allowed[0]!r}"
                 )
         super().__post_init__(**others)
-        self.n_kv_heads = self._key_value_heads()
-        for key in ("d_model", "n_layers", "n_heads", "n_kv_heads", "vocab_size"):
-            if getattr(self, key) < 1:
+        for key in SIZES:
+            if getattr(self, key) is not None and getattr(self, key) < 1:
                 raise ValueError(f"{key}={getattr(self, key)!r}: allowed is 1 or more")
+        self.n_kv_heads = self._key_value_heads()
         if self.d_model % (2 * self.n_heads):
             raise ValueError(
                 f"n_heads={self.n_heads}: d_model={self.d_model} must be an even multiple of it"
