@@ -31,3 +31,29 @@ def start_engine(spec: EngineSpec) -> Any:
         "disable_log_stats": True,
     } | json.loads(spec.arguments)
     return LLM(**arguments)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a request got."""
+
+    token_ids: list[int]
+    nfe: int
+
+
+def ask(
+    llm: Any, requests: list[tuple[list[int], int, dict[str, Any]]], ignore_eos: bool = False
+) -> list[Answer]:
+    """Answers to requests of (prompt ids, max_tokens, options), all given to the engine at once."""
+    from vllm import SamplingParams, TokensPrompt
+
+    outputs = llm.generate(
+        [TokensPrompt(prompt_token_ids=prompt) for prompt, _, _ in requests],
+        [
+            SamplingParams(max_tokens=n, temperature=0, extra_args=dict(o), ignore_eos=ignore_eos)
+            for _, n, o in requests
+        ],
+        use_tqdm=False,
+    )
+    completions = [output.outputs[0] for output in outputs]
+    return [Answer(list(c.token_ids), sum(c.spec_decode_metrics.histogram)) for c in completions]

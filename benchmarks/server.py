@@ -1,0 +1,81 @@
+"""A `vllm serve` process of one's own for the length of a `with` block."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+START_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answers ``/health``."""
+
+    url: str
+    start_seconds: float
+    log: Path
+
+
+@contextlib.contextmanager
+def vllm_serve(model: str | Path, arguments: Sequence[str] = ()) -> Iterator[Server]:
+    """Start ``vllm serve MODEL ARGUMENTS`` on a free port, wait until it is healthy, and stop it at the end.
+
+    Raises:
+        RuntimeError: the server ended or did not become healthy; the text has the end of its log.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command = [str(Path(sys.executable).parent / "vllm"), "serve", str(model)]
+    command += ["--host", "127.0.0.1", "--port", str(port), *arguments]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    # The tests' in-process engines are no way to run a server.
+    environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "server.log"
+        started = time.monotonic()
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                command, env=environment, stdout=sink, stderr=sink, start_new_session=True
+            )
+        try:
+            _wait_until_healthy(url, process, log)
+            yield Server(url, time.monotonic() - started, log)
+        finally:
+            _stop(process)
+
+
+def _wait_until_healthy(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"vllm serve ended with code {process.returncode}:\n{_tail(log)}")
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=5):
+            return
+        time.sleep(0.2)
+    raise RuntimeError(f"vllm serve is not healthy after {START_SECONDS} s:\n{_tail(log)}")
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-30:])
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask the server to end, then make sure that no process of its group is left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=30)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
