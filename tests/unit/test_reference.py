@@ -93,6 +93,24 @@ def test_paper_rejection_lasts_one_step() -> None:
     assert states_of(run(flipping_model(), 9, opts), 0) == "MCCCMCCCC"
 
 
+def test_paper_compares_afresh_after_a_rejection() -> None:
+    def script(position: int, step: int) -> list[float]:
+        if position == 0:
+            return peaked(min(max(step, 2), 4), 0.75, VOCAB)  # another mind at steps 3 and 4
+        return peaked(5, 0.78, VOCAB)
+
+    opts = options(preset="paper", block_length=9)
+    assert states_of(run(ScriptedModel(script, VOCAB), 9, opts), 0) == "MCCCMCCCC"
+    sticky = options(preset="paper", block_length=9, rejection="sticky", js_threshold=0.35)
+    assert states_of(run(ScriptedModel(script, VOCAB), 9, sticky), 0) == "MCCCMCCCC"
+
+
+def test_a_steady_position_is_not_rejected_at_js_threshold_zero() -> None:
+    model = ScriptedModel(lambda position, step: peaked(5, 0.6 - position / 100, VOCAB), VOCAB)
+    generation = run(model, 4, options(js_threshold=0.0))
+    assert states_of(generation, 3) == "MCCC"
+
+
 def test_a_zero_row_diverges_by_0_3126_to_half_of_ln_2() -> None:
     # The size of LLaDA's vocabulary: the even distribution is the least divergent one.
     zero, even = torch.zeros(126464), torch.full((126464,), 1 / 126464)
@@ -125,8 +143,10 @@ def test_mixture_keeps_the_likely_tokens(p: list[float], kept: list[float]) -> N
 
 
 def test_mixture_ties_go_to_the_lowest_ids() -> None:
-    row = mixed_embedding(torch.full((5,), 0.2), torch.eye(5), 4, options(mix_top_k=2))
+    row = mixed_embedding(torch.full((5,), 0.2), torch.eye(5), 4, options())
     assert row.nonzero()[:, 0].tolist() == [0, 1, 4]
+    row = mixed_embedding(torch.full((5,), 0.2), torch.eye(5), 4, options(mix_top_k=1))
+    assert row.nonzero()[:, 0].tolist() == [0, 4]
 
 
 def test_inputs_of_each_state() -> None:
