@@ -8,6 +8,8 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
+from remix_vllm.families.llada import LLADA
+
 DEFAULT_CANVAS_LENGTH = 256
 
 # What this implementation computes, for each key whose other values mean another computation.
@@ -93,21 +95,15 @@ class LLaDAConfig(PretrainedConfig):
         for key in SIZES:
             if getattr(self, key) is not None and getattr(self, key) < 1:
                 raise ValueError(f"{key}={getattr(self, key)!r}: allowed is 1 or more")
-        self.n_kv_heads = self._key_value_heads()
         if self.d_model % (2 * self.n_heads):
             raise ValueError(
                 f"n_heads={self.n_heads}: d_model={self.d_model} must be an even multiple of it"
             )
-        if self.n_heads % self.n_kv_heads:
+        self._derive_llama_names()
+        if self.n_heads % self.num_key_value_heads:
             raise ValueError(
                 f"n_kv_heads={self.n_kv_heads}: allowed are divisors of n_heads={self.n_heads}"
             )
-        self._derive_llama_names()
-
-    def _key_value_heads(self) -> int:
-        if self.n_kv_heads is not None:
-            return self.n_kv_heads
-        return 1 if self.multi_query_attention else self.n_heads
 
     def _derive_llama_names(self) -> None:
         # Tables have `embedding_size` rows, which is `vocab_size` padded; vLLM reads the latter.
@@ -115,7 +111,9 @@ class LLaDAConfig(PretrainedConfig):
         self.hidden_size = self.d_model
         self.num_hidden_layers = self.n_layers
         self.num_attention_heads = self.n_heads
-        self.num_key_value_heads = self.n_kv_heads
+        self.num_key_value_heads = self.n_kv_heads or (
+            1 if self.multi_query_attention else self.n_heads
+        )
         self.head_dim = self.d_model // self.n_heads
         self.intermediate_size = self.mlp_hidden_size or self.mlp_ratio * self.d_model
         self.max_position_embeddings = self.max_sequence_length
@@ -130,8 +128,6 @@ class LLaDAConfig(PretrainedConfig):
             ValueError: the config is another model's (LLaDA-MoE's ``model_type`` is also "llada"),
                 or lacks a key.
         """
-        from remix_vllm.families.llada import LLADA
-
         architectures = config_dict.get("architectures") or list(LLADA.architectures)
         if not any(name in LLADA.architectures for name in architectures):
             raise ValueError(

@@ -22,7 +22,7 @@ from vllm.model_executor.models.llama import (
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
 from remix_vllm.families.llada_config import LLaDAConfig
-from remix_vllm.families.llada_weights import LLAMA_NAMES, CheckpointNames
+from remix_vllm.families.llada_weights import LLAMA_NAMES, CheckpointTensors
 from remix_vllm.families.rotary import FullPrecisionRotary
 
 
@@ -81,12 +81,12 @@ class LLaDAForMaskedDiffusion(LlamaForCausalLM):
         """Load a checkpoint with LLaDA's tensor names.
 
         Raises:
-            ValueError: a tensor is missing, or one does not belong to the model.
+            ValueError: a tensor is missing, unknown or of another shape than the config says.
         """
-        names = CheckpointNames(self.config, quantized=self.quant_config is not None)
+        tensors = CheckpointTensors(self.config, quantized=self.quant_config is not None)
         # Stacking q, k, v and gate, up is left to LlamaModel.
         loaded: set[str] = AutoWeightsLoader(self).load_weights(
-            names.watch(weights), mapper=LLAMA_NAMES
+            tensors.watch(weights), mapper=LLAMA_NAMES
         )
-        names.check()
+        tensors.check()
         return loaded

@@ -1,4 +1,4 @@
-"""The tensors of a LLaDA checkpoint: their names, those of vLLM's Llama, and whether all came."""
+"""The tensors of a LLaDA checkpoint: their names, those of vLLM's Llama, and a check of them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -39,51 +39,73 @@ LLAMA_NAMES = WeightsMapper(
 )
 
 
-def checkpoint_layers(config: LLaDAConfig) -> set[str]:
-    """Names of all layers with tensors in a checkpoint of this config."""
-    names = {"wte", "ln_f"} if config.weight_tying else {"wte", "ln_f", "ff_out"}
-    names |= {f"blocks.{n}.{layer}" for n in range(config.n_layers) for layer in BLOCK_LAYERS}
-    return {f"model.transformer.{name}" for name in names}
+def checkpoint_shapes(config: LLaDAConfig) -> dict[str, tuple[int, ...]]:
+    """All layers with a tensor in a checkpoint of this config, and the shapes of their weights."""
+    d_model, hidden, rows = config.hidden_size, config.intermediate_size, config.vocab_size
+    key_size = config.num_key_value_heads * config.head_dim
+    block = {
+        "attn_norm": (d_model,),
+        "q_proj": (d_model, d_model),
+        "k_proj": (key_size, d_model),
+        "v_proj": (key_size, d_model),
+        "attn_out": (d_model, d_model),
+        "ff_norm": (d_model,),
+        "ff_proj": (hidden, d_model),
+        "up_proj": (hidden, d_model),
+        "ff_out": (d_model, hidden),
+    }
+    shapes: dict[str, tuple[int, ...]] = {"wte": (rows, d_model), "ln_f": (d_model,)}
+    if not config.weight_tying:
+        shapes["ff_out"] = (rows, d_model)
+    for n in range(config.num_hidden_layers):
+        shapes |= {f"blocks.{n}.{layer}": shape for layer, shape in block.items()}
+    return {f"model.transformer.{layer}": shape for layer, shape in shapes.items()}
 
 
-class CheckpointNames:
-    """Watches the tensors of a checkpoint go by; tells which are missing and which do not belong.
+class CheckpointTensors:
+    """Watches the tensors of a checkpoint go by; tells which are missing, unknown or misshapen.
 
-    vLLM's loader ignores unknown biases and does not miss what never came; a model served with
-    either would answer, wrongly.
+    vLLM's loader ignores unknown biases, does not miss what never came and cuts larger projections
+    to size; a model served with any of these would answer, wrongly.
     """
 
     def __init__(self, config: LLaDAConfig, quantized: bool) -> None:
-        self._missing = checkpoint_layers(config)
-        self._layers = frozenset(self._missing)
+        self._shapes = checkpoint_shapes(config)
+        self._missing = set(self._shapes)
         self._quantized = quantized
         self._unexpected: list[str] = []
+        self._misshapen: list[str] = []
 
     def watch(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        """Pass on the tensors that belong to the model."""
+        """Pass on the tensors that fit the model."""
         for name, tensor in weights:
             layer, _, kind = name.rpartition(".")
-            # A quantized layer has other tensors (scales, packed weights): its method knows.
-            if layer in self._layers and (kind == "weight" or self._quantized):
-                self._missing.discard(layer)
-                yield name, tensor
-            else:
+            # A quantized layer has other tensors (scales, packed weights): its method knows them.
+            if layer not in self._shapes or not (kind == "weight" or self._quantized):
                 self._unexpected.append(name)
+                continue
+            self._missing.discard(layer)
+            if not self._quantized and tuple(tensor.shape) != self._shapes[layer]:
+                wanted = list(self._shapes[layer])
+                self._misshapen.append(f"{name} is {list(tensor.shape)}, not {wanted}")
+                continue
+            yield name, tensor
 
     def check(self) -> None:
         """
         Raises:
-            ValueError: tensors were missing or did not belong; the text names them.
+            ValueError: tensors were missing, unknown or misshapen; the text names them.
         """
-        complaints = []
-        if self._missing:
-            complaints.append(f"missing: {_listed(f'{layer}.weight' for layer in self._missing)}")
-        if self._unexpected:
-            complaints.append(f"unexpected: {_listed(self._unexpected)}")
-        if complaints:
-            raise ValueError(
-                f"the checkpoint's tensors are not those of its config: {'; '.join(complaints)}"
-            )
+        complaints = {
+            "missing": [f"{layer}.weight" for layer in self._missing],
+            "unexpected": self._unexpected,
+            "wrong shape": self._misshapen,
+        }
+        found = "; ".join(
+            f"{what}: {_listed(names)}" for what, names in complaints.items() if names
+        )
+        if found:
+            raise ValueError(f"the checkpoint's tensors are not those of its config: {found}")
 
 
 def _listed(names: Iterable[str], limit: int = 20) -> str:

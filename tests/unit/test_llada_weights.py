@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from remix_vllm.families.llada_config import LLaDAConfig
-from remix_vllm.families.llada_weights import LLAMA_NAMES, CheckpointNames, checkpoint_layers
+from remix_vllm.families.llada_weights import LLAMA_NAMES, CheckpointTensors, checkpoint_shapes
 from tests.models.checkpoints import llada_config, llada_tensors
 
 BLOCK = "model.transformer.blocks.1"
@@ -14,9 +14,9 @@ BLOCK = "model.transformer.blocks.1"
 
 def check(tensors: dict[str, torch.Tensor], quantized: bool = False, **changes) -> list[str]:
     """Names of the tensors passed on, if the check finds them complete."""
-    names = CheckpointNames(LLaDAConfig.from_dict(llada_config(**changes)), quantized)
-    passed = [name for name, _ in names.watch(iter(tensors.items()))]
-    names.check()
+    watched = CheckpointTensors(LLaDAConfig.from_dict(llada_config(**changes)), quantized)
+    passed = [name for name, _ in watched.watch(iter(tensors.items()))]
+    watched.check()
     return passed
 
 
@@ -50,7 +50,7 @@ def test_each_name_has_its_place_in_llama(ours, llama):
 
 def test_llada_8b_has_its_published_number_of_tensors():
     config = LLaDAConfig.from_dict(llada_config(n_layers=32))
-    assert len(checkpoint_layers(config)) == 32 * 9 + 3
+    assert len(checkpoint_shapes(config)) == 32 * 9 + 3
 
 
 @pytest.mark.parametrize("changes", [{}, {"weight_tying": True}, {"n_layers": 3}])
@@ -97,6 +97,18 @@ def test_a_renamed_tensor_is_named_twice():
 def test_a_head_beside_a_tied_table_is_unexpected():
     with pytest.raises(ValueError, match=re.escape("unexpected: model.transformer.ff_out.weight")):
         check(tensors(), weight_tying=True)
+
+
+@pytest.mark.parametrize("layer", ["ff_proj", "k_proj", "ff_out", "attn_norm"])
+def test_a_tensor_of_another_shape_is_named_with_both(layer):
+    """vLLM's loader cuts a larger projection to the config's size."""
+    larger = tensors()
+    name = f"{BLOCK}.{layer}.weight"
+    shape = list(larger[name].shape)
+    larger[name] = torch.cat([larger[name], larger[name]])
+    found = f"wrong shape: {name} is {list(larger[name].shape)}, not {shape}"
+    with pytest.raises(ValueError, match=re.escape(found)):
+        check(larger)
 
 
 def test_long_lists_are_cut():
