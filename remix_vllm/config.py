@@ -18,7 +18,7 @@ Decoding = Literal["remix", "threshold", "low_confidence"]
 Preset = Literal["remix", "official", "paper"]
 Rejection = Literal["sticky", "one_step"]
 Stream = Literal["committed", "block"]
-KVCache = Literal["none"]
+KVCache = Literal["none", "prefix", "dual", "block"]
 
 DECODINGS: tuple[str, ...] = get_args(Decoding)
 PRESETS: tuple[str, ...] = get_args(Preset)
@@ -150,7 +150,11 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     stream: Stream
     """``committed``: the decided prefix is streamed as soon as it stands; ``block``: whole blocks."""
     kv_cache: KVCache
-    """``none``: the whole sequence is recomputed each step (exact for full-attention models)."""
+    """Which keys and values are kept between steps. Full attention: ``none`` (the whole sequence is
+    recomputed each step: exact), ``prefix`` (all before the active block is kept, and refreshed at each
+    block's start) or ``dual`` (all but the active block is). Block-causal models: ``block`` (exact)."""
+    refresh_interval: int
+    """``prefix`` and ``dual``: also refresh after so many steps of a block; 0 is never."""
     history_gib: float
     """Most memory the rejection rule's distributions may take, in GiB per worker."""
     statistics_rows: int
@@ -165,8 +169,17 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.defaults.block_length
 
     @classmethod
-    def parse(cls, options: Mapping[str, Any] | None, default_block_length: int) -> "EngineOptions":
+    def parse(
+        cls,
+        options: Mapping[str, Any] | None,
+        default_block_length: int,
+        block_causal: bool = False,
+    ) -> "EngineOptions":
         """Read ``additional_config["remix"]``.
+
+        Args:
+            default_block_length: the family's usual one; for a block-causal model its only one.
+            block_causal: whether the model attends block by block.
 
         Raises:
             OptionError: an unknown key, a wrong type or a value out of range; the text names key,
@@ -174,7 +187,14 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         """
         options = dict(options or {})
         _check(options, REQUEST_FIELDS | ENGINE_FIELDS, "engine option")
-        engine = ENGINE_DEFAULTS | {k: options.pop(k) for k in list(options) if k in ENGINE_FIELDS}
+        given = {k: options.pop(k) for k in list(options) if k in ENGINE_FIELDS}
+        engine = ENGINE_DEFAULTS | {"kv_cache": "block" if block_causal else "none"} | given
+        if (engine["kv_cache"] == "block") != block_causal:
+            allowed = "'block'" if block_causal else "'none', 'prefix' or 'dual'"
+            raise OptionError("kv_cache", engine["kv_cache"], f"for this model allowed is {allowed}")
+        if block_causal:
+            # The forward ends with the active block: nothing after it can be attended to.
+            engine["window"] = default_block_length
         base = {
             "decoding": "remix",
             "preset": "remix",
@@ -183,7 +203,21 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         defaults = _resolve(base | options)
         if defaults.block_length > engine["window"]:
             raise OptionError("block_length", defaults.block_length, f"at most window ({engine['window']})")
-        return cls(defaults=defaults, given=options, **engine)
+        parsed = cls(defaults=defaults, given=options, **engine)
+        parsed._check_policy(defaults)
+        return parsed
+
+    def _check_policy(self, options: RequestOptions) -> None:
+        if options.needs_whole_region and self.kv_cache != "none":
+            name = "history_across_blocks" if options.exclude_mask else "exclude_mask"
+            allowed = (
+                f"not with kv_cache '{self.kv_cache}', which computes the active block only; "
+                f"presets 'remix' and 'paper' do without"
+            )
+            raise OptionError(name, getattr(options, name), allowed)
+        if self.kv_cache == "block" and options.block_length != self.window:
+            allowed = f"only {self.window}, with which this block-causal model was trained"
+            raise OptionError("block_length", options.block_length, allowed)
 
     def request_options(self, extra_args: Mapping[str, Any] | None) -> RequestOptions:
         """Options of a request with these ``extra_args``.
@@ -199,7 +233,10 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         if not ours:
             return self.defaults
         _check(ours, REQUEST_FIELDS, "request option")
-        base = {"decoding": self.defaults.decoding, "preset": self.defaults.preset}
+        base: dict[str, Any] = {
+            "decoding": self.defaults.decoding,
+            "preset": self.defaults.preset,
+        }
         base["block_length"] = self.defaults.block_length
         if "preset" not in ours:
             base |= self.given
@@ -209,6 +246,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         if options.mixes and options.block_length > self.history_rows:
             allowed = f"at most {self.history_rows}, the server's block_length, for decoding 'remix'"
             raise OptionError("block_length", options.block_length, allowed)
+        self._check_policy(options)
         return options
 
     def check_length(self, options: RequestOptions, max_tokens: int) -> None:
@@ -233,6 +271,7 @@ ENGINE_FIELDS: dict[str, OptionField] = {
     "window": integer(1, 65536),
     "stream": choice(get_args(Stream)),
     "kv_cache": choice(get_args(KVCache)),
+    "refresh_interval": integer(0, 65536),
     "history_gib": number(0.0, 4096.0),
     "statistics_rows": integer(1, 65536),
 }
@@ -240,6 +279,7 @@ ENGINE_DEFAULTS: dict[str, Any] = {
     "window": 256,
     "stream": "committed",
     "kv_cache": "none",
+    "refresh_interval": 0,
     "history_gib": 4.0,
     "statistics_rows": 256,
 }

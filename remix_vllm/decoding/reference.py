@@ -9,7 +9,7 @@ blends the mask embedding with those of the tokens it was last predicted to be; 
 Nothing here is shared with the batched rules. Thresholds are compared in float32.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor
@@ -39,6 +39,8 @@ def generate(
     num_valid_tokens: int,
     window: int = 256,
     stop_token_ids: Collection[int] = (),
+    grid_offset: int = 0,
+    before_forward: Callable[[int, int, int], None] | None = None,
 ) -> Generation:
     """Decode one request greedily (the paper's Algorithm 1 and its variants).
 
@@ -51,6 +53,9 @@ def generate(
         num_valid_tokens: ids from here on are rows of padding in the vocabulary.
         window: a forward sees the region up to this many positions after the active block's start.
         stop_token_ids: the generation ends at the first of these once all before it is final.
+        grid_offset: prompt tokens inside the first block, where blocks are counted from position 0.
+        before_forward: told, before each forward, the absolute start and end of the active block and
+            the steps the block has had; a model that approximates its forwards goes by it.
 
     Raises:
         ValueError: ``window`` is below ``options.block_length``.
@@ -60,10 +65,10 @@ def generate(
     tokens = [mask_token_id] * max_tokens
     history: dict[int, Tensor] = {}  # position -> distribution its next one is compared with
     trace: list[StepTrace] = []
-    num_blocks = -(-max_tokens // options.block_length)
+    num_blocks = -(-(max_tokens + grid_offset) // options.block_length)
 
     for block in range(num_blocks):
-        start = block * options.block_length
+        start = block * options.block_length - grid_offset
         end = min(start + options.block_length, max_tokens)
         visible = min(start + window, max_tokens)
         # Positions left of the block are here only if they were decided as the mask id.
@@ -80,6 +85,8 @@ def generate(
             for i, p in mixing.items():
                 row = mixed_embedding(p, model.embedding, mask_token_id, options)
                 inputs_embeds[len(prompt_ids) + i] = row.to(inputs_embeds.dtype)
+            if before_forward is not None:
+                before_forward(len(prompt_ids) + start, len(prompt_ids) + end, step)
             state = "".join(
                 "C" if i in mixing else "M" if tokens[i] == mask_token_id else "T"
                 for i in range(visible)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from remix_vllm.decoding.geometry import ExpectedSpans
 from remix_vllm.decoding.state import CanvasState
 
 
@@ -15,8 +16,10 @@ class StepTokens(NamedTuple):
     """Slot of each request, ``[R]`` int64."""
     starts: Tensor
     """Index of each request's first token, ``[R]`` int64."""
+    first: Tensor
+    """Absolute position of each request's first token, ``[R]`` int64."""
     lengths: Tensor
-    """Tokens of each request, from absolute position 0 on, ``[R]`` int64."""
+    """Tokens of each request, ``[R]`` int64."""
     batch: Tensor
     """Request of each token, ``[T]`` int64."""
     position: Tensor
@@ -40,36 +43,34 @@ class StepRows(NamedTuple):
     """Rows that may be decided now, ``[N]`` bool; the others only leave their history."""
 
 
-def flatten(slots: Tensor, lengths: Tensor, num_tokens: int) -> StepTokens:
-    """Lay out requests of ``lengths`` tokens one after the other.
+def flatten(slots: Tensor, first: Tensor, lengths: Tensor, num_tokens: int) -> StepTokens:
+    """Lay out the spans of a step one after the other.
 
     Args:
-        slots, lengths: ``[R]`` int64.
+        slots, first, lengths: ``[R]`` int64.
         num_tokens: the sum of ``lengths``, known to the host.
     """
     starts = lengths.cumsum(0) - lengths
     batch = torch.repeat_interleave(lengths, output_size=num_tokens)
-    position = torch.arange(num_tokens, device=slots.device) - starts[batch]
-    return StepTokens(slots, starts, lengths, batch, position)
+    position = torch.arange(num_tokens, device=slots.device) + (first - starts)[batch]
+    return StepTokens(slots, starts, first, lengths, batch, position)
 
 
-def select_rows(state: CanvasState, tokens: StepTokens, window: int) -> StepRows:
-    """Rows of a step in which every request is whole: prompt, decided tokens, canvas.
+def select_rows(state: CanvasState, tokens: StepTokens, expected: ExpectedSpans) -> StepRows:
+    """Rows of a step.
 
-    A request whose tokens do not reach the end of its canvas is left alone: the step was planned before
-    the block that its state is in had begun (asynchronous scheduling), and would show the model too
-    small a canvas. So is a request with nothing left to decide.
+    A request whose span is not the expected one is left alone: the step was planned before the block
+    that its state is in had begun (asynchronous scheduling), or only computes a part of the prompt. So is
+    a request with nothing left to decide.
     """
     slots = tokens.slots
-    start = state.block_start[slots]
-    region = state.region_len[slots]
-    prompt = state.prompt_len[slots]
-    visible = torch.minimum(region, start + window)
-    live = (tokens.lengths == prompt + visible) & (start < region)
+    planned_end = tokens.first + tokens.lengths
+    live = (tokens.first == expected.first) & (planned_end == expected.end)
+    live &= state.block_start[slots] < state.region_len[slots]
     end = torch.where(live, state.block_end(slots), 0)
 
     slot = slots[tokens.batch]
-    position = tokens.position - prompt[tokens.batch]
+    position = tokens.position - state.prompt_len[slot]
     generated = position >= 0
     active = generated & (position < end[tokens.batch]) & ~state.decided[slot, tokens.position]
     masked = state.tokens[slot, tokens.position] == state.mask_token_id

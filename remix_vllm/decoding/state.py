@@ -83,6 +83,7 @@ class CanvasState:
         region_len: int,
         options: RequestOptions,
         nfe: int = 0,
+        grid_offset: int = 0,
     ) -> None:
         """Start a request in ``slot``, or resume one after preemption.
 
@@ -91,12 +92,13 @@ class CanvasState:
             prompt_len: how many of them are the prompt.
             region_len: positions to generate in all.
             nfe: forwards done before the block in which a resumed request starts again.
+            grid_offset: prompt tokens inside the first active block.
         """
         returned = len(token_ids) - prompt_len
-        start = 0
+        start = -grid_offset
         if not options.needs_whole_region:
-            start = returned // options.block_length * options.block_length
-        fixed = prompt_len + start
+            start += (returned + grid_offset) // options.block_length * options.block_length
+        fixed = prompt_len + max(start, 0)
         ids = torch.tensor(token_ids, dtype=torch.int64)
         self.tokens[slot].fill_(self.mask_token_id)
         self.tokens[slot, :fixed] = ids[:fixed]
@@ -110,7 +112,7 @@ class CanvasState:
         self.block_start[slot] = start
         self.committed[slot] = returned
         # A block past the first was preceded by at least one step, all that `mixing_start` can ask.
-        self.steps[slot] = 1 if start else 0
+        self.steps[slot] = 1 if start > -grid_offset else 0
         self.steps_in_block[slot] = 0
         self.nfe[slot] = nfe
         self.options.set(slot, options)

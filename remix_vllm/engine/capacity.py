@@ -16,7 +16,10 @@ class Capacity:
     def __init__(self, options: EngineOptions, model_config: ModelConfig) -> None:
         self.options = options
         self.min_tokens: int = model_config.max_model_len
-        """A step computes a whole sequence or nothing of it, so the longest one must fit."""
+        """Tokens a step must have room for: a whole sequence, of which it computes all or nothing; for
+        a block-causal model the block just decided and the active one."""
+        if options.kv_cache == "block":
+            self.min_tokens = 2 * options.window
         self.bytes_per_sequence: int = (
             options.history_rows * model_config.get_vocab_size() * FLOAT32_BYTES
         )
@@ -63,6 +66,11 @@ class Capacity:
             f"{name}={value}: a step computes whole sequences; allowed is at least max_model_len "
             f"({self.min_tokens}), so raise it or lower max_model_len"
         )
+
+    def _unit(self) -> str:
+        if self.options.kv_cache == "block":
+            return f"up to two blocks of {self.options.window} positions of a sequence at once"
+        return "whole sequences of up to max_model_len positions (raise it, or lower max_model_len)"
 
     def _gib(self, sequences: int) -> str:
         return f"{sequences * self.bytes_per_sequence / GIB:.3g}"

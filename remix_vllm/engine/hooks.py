@@ -39,8 +39,9 @@ class ReMixConfigHook(VerifyAndUpdateConfig):
         Capacity(options, vllm_config.model_config).check(vllm_config.scheduler_config)
 
         vllm_config.scheduler_config.scheduler_cls = SCHEDULER_FACTORY
-        # A canvas, and the sequence it is recomputed with, is scheduled as a whole.
-        vllm_config.scheduler_config.enable_chunked_prefill = False
+        # With full attention a sequence is scheduled as a whole.
+        block_causal = options.kv_cache == "block"
+        vllm_config.scheduler_config.enable_chunked_prefill = block_causal
         vllm_config.attention_config.use_non_causal = True
         _disable_prefix_caching(vllm_config)
         _drop_generation_defaults(vllm_config.model_config)

@@ -8,7 +8,7 @@ whole sequence with no token computed before (``kv_cache: none``), its logits ro
 Invariant: between :meth:`add_request` and the slot's next use only the sampler writes the canvas state.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,19 +17,29 @@ from vllm.config import VllmConfig
 from vllm.config.compilation import CUDAGraphMode
 from vllm.distributed import tensor_model_parallel_all_reduce
 from vllm.v1.core.sched.output import NewRequestData
-from vllm.v1.worker.gpu.attn_utils import build_attn_metadata
 from vllm.v1.worker.gpu.input_batch import InputBatch
 from vllm.v1.worker.gpu.model_states.interface import ModelState
 from vllm.v1.worker.gpu.states import RequestState
 
 from remix_vllm.config import RESUME_NFE_KEY
+from remix_vllm.decoding.geometry import ExpectedSpans, expected_spans
 from remix_vllm.decoding.rows import StepRows, StepTokens, flatten, select_rows
 from remix_vllm.decoding.state import CanvasState
 from remix_vllm.decoding.step import StepLimits
+from remix_vllm.engine.attention import block_rows, metadata, whole_rows
 from remix_vllm.engine.options import engine_options
 from remix_vllm.engine.sampler import ReMixSampler
 from remix_vllm.engine.vocabulary import forbidden_mask, mask_token_id
+from remix_vllm.families import family_of
 from remix_vllm.ops.mixed_embedding import mixed_embedding
+
+
+class Step(NamedTuple):
+    """The step under way."""
+
+    tokens: StepTokens
+    expected: ExpectedSpans
+    rows: StepRows
 
 
 class ReMixModelState(ModelState):
@@ -46,6 +56,8 @@ class ReMixModelState(ModelState):
     ) -> None:
         super().__init__(vllm_config, model, encoder_cache, device)
         self.options = engine_options(vllm_config)
+        family = family_of(self.model_config.architectures)
+        self._grid_from_zero = family.block_grid == "zero"
         vocab_size = self.model_config.get_vocab_size()
         self.mask_token_id = mask_token_id(vllm_config)
         self.canvas = CanvasState(
@@ -63,12 +75,12 @@ class ReMixModelState(ModelState):
             whole_blocks=self.options.stream == "block",
             statistics_rows=self.options.statistics_rows,
         )
-        # Fixed address: a captured graph reads it.
+        # Fixed address: a captured graph reads it. The last row takes what belongs nowhere.
         self.inputs_embeds = torch.zeros(
-            self.max_num_tokens, self.inputs_embeds_size, dtype=self.dtype, device=device
+            self.max_num_tokens + 1, self.inputs_embeds_size, dtype=self.dtype, device=device
         )
         self.slots: dict[str, int] = {}
-        self.step_rows: StepRows | None = None
+        self.step: Step | None = None
 
     def custom_sampler(self, sampler: Any) -> tuple[Any, Any]:
         return ReMixSampler(self, sampler), None
@@ -79,14 +91,16 @@ class ReMixModelState(ModelState):
         assert new_req_data.prefill_token_ids is not None
         extra = params.extra_args or {}
         prompt_len = new_req_data.prompt_len
+        options = self.options.request_options(extra)
         self.slots[new_req_data.req_id] = req_index
         self.canvas.add(
             slot=req_index,
             token_ids=new_req_data.prefill_token_ids,
             prompt_len=prompt_len,
             region_len=min(params.max_tokens, self.max_model_len - prompt_len),
-            options=self.options.request_options(extra),
+            options=options,
             nfe=extra.get(RESUME_NFE_KEY, 0),
+            grid_offset=prompt_len % options.block_length if self._grid_from_zero else 0,
         )
 
     def remove_request(self, req_id: str) -> None:
@@ -98,23 +112,49 @@ class ReMixModelState(ModelState):
         """Not called: the runner asks for it only with multimodal or prompt-embedding inputs."""
         return None
 
+    def preprocess_state(
+        self,
+        input_batch: InputBatch,
+        block_tables: tuple[Tensor, ...],
+        kv_cache_config: Any,
+        num_computed_tokens: Tensor,
+    ) -> None:
+        """Lay out a real step; vLLM calls this before everything else that asks about it.
+
+        Spans begin at the runner's own count of computed tokens, not the scheduler's: with asynchronous
+        scheduling it knows one step more.
+        """
+        slots = input_batch.idx_mapping[: input_batch.num_reqs]
+        first = num_computed_tokens[slots].to(torch.int64)
+        lengths = torch.from_numpy(input_batch.num_scheduled_tokens.astype(np.int64))
+        tokens = flatten(slots, first, lengths.to(self.device), input_batch.num_tokens)
+        expected = expected_spans(
+            self.canvas,
+            slots,
+            first,
+            self.options.kv_cache,
+            self.options.window,
+            self.options.refresh_interval,
+        )
+        rows = select_rows(self.canvas, tokens, expected)
+        self.step = Step(tokens, expected, rows)
+
     def prepare_inputs(self, input_batch: InputBatch, req_states: RequestState) -> dict[str, Any]:
         size = input_batch.num_tokens_after_padding
-        if input_batch.req_ids[0] not in self.slots:
-            # A dummy batch (profiling, warm-up): its slots are nobody's.
-            self.step_rows = None
+        if self.step is None:
             return self.prepare_dummy_inputs(input_batch.num_reqs, size)
-        count = input_batch.num_reqs
-        slots = input_batch.idx_mapping[:count]
-        lengths = torch.from_numpy(input_batch.num_scheduled_tokens.astype(np.int64))
-        tokens = flatten(slots, lengths.to(self.device), input_batch.num_tokens)
-        self.step_rows = select_rows(self.canvas, tokens, self.options.window)
+        tokens = self.step.tokens
         # The runner reads the logits of these rows and no others.
-        input_batch.logits_indices = self.step_rows.token_index
-        ids = self.canvas.tokens[slots[tokens.batch], tokens.position]
+        input_batch.logits_indices = self.step.rows.token_index
+        ids = self.canvas.tokens[tokens.slots[tokens.batch], tokens.position]
         self.inputs_embeds[: input_batch.num_tokens] = self.model.embed_input_ids(ids)
         self._mix(tokens)
         return {"input_ids": None, "inputs_embeds": self.inputs_embeds[:size]}
+
+    def finish_step(self) -> tuple[StepRows, Tensor] | None:
+        """Rows of the step under way and the end of each span, ``[R]``; None in a dummy run."""
+        step, self.step = self.step, None
+        return step and (step.rows, step.tokens.first + step.tokens.lengths)
 
     def _mix(self, tokens: StepTokens) -> None:
         """Put the mixed embeddings of the positions in state C over their mask embeddings."""
@@ -125,7 +165,9 @@ class ReMixModelState(ModelState):
             return
         slot = tokens.slots[batch]
         row = slot * canvas.history_rows + column
-        index = tokens.starts[batch] + canvas.prompt_len[slot] + canvas.owner[row]
+        position = canvas.prompt_len[slot] + canvas.owner[row] - tokens.first[batch]
+        inside = position < tokens.lengths[batch]
+        index = torch.where(inside, tokens.starts[batch] + position, self.max_num_tokens)
         table = self.model.model.embed_tokens
         shard = table.shard_indices
         embeddings = mixed_embedding(
@@ -153,25 +195,27 @@ class ReMixModelState(ModelState):
         for_capture: bool = False,
         ubatch_idx: int = 0,
     ) -> dict[str, Any]:
-        """Bidirectional attention of every request over its whole sequence."""
+        """Attention of the step under way, or of a dummy batch, whose requests are whole."""
         full = cudagraph_mode == CUDAGraphMode.FULL
-        num_reqs = input_batch.num_reqs_after_padding if full else input_batch.num_reqs
         num_tokens = input_batch.num_tokens_after_padding if full else input_batch.num_tokens
-        upper_bound = input_batch.seq_lens_cpu_upper_bound
-        longest = self.max_model_len if for_capture else int(upper_bound[:num_reqs].max())
-        return build_attn_metadata(
-            attn_groups=attn_groups,
-            num_reqs=num_reqs,
-            num_tokens=num_tokens,
-            query_start_loc_gpu=input_batch.query_start_loc[: num_reqs + 1],
-            query_start_loc_cpu=torch.from_numpy(input_batch.query_start_loc_np[: num_reqs + 1]),
-            max_query_len=int(input_batch.num_scheduled_tokens.max()),
-            seq_lens=input_batch.seq_lens,
-            max_seq_len=longest,
-            block_tables=block_tables,
-            slot_mappings=slot_mappings,
-            kv_cache_config=kv_cache_config,
-            seq_lens_cpu_upper_bound=upper_bound,
-            for_cudagraph_capture=for_capture,
-            causal=False,
+        count = input_batch.num_reqs_after_padding if full else input_batch.num_reqs
+        longest = self.max_model_len
+        if not for_capture:
+            longest = int(input_batch.seq_lens_cpu_upper_bound[: input_batch.num_reqs].max())
+        if self.step is not None and self.options.kv_cache == "block":
+            rows = block_rows(
+                input_batch.num_computed_tokens_np,
+                input_batch.num_scheduled_tokens,
+                self.options.defaults.block_length,
+                self.device,
+            )
+        elif self.step is not None and self.options.kv_cache == "dual":
+            extent = torch.where(
+                self.step.rows.live, self.step.expected.extent, input_batch.seq_lens
+            )
+            rows = whole_rows(input_batch, count, extent, self.max_model_len)
+        else:
+            rows = whole_rows(input_batch, count, None, longest)
+        return metadata(
+            rows, num_tokens, attn_groups, block_tables, slot_mappings, kv_cache_config, for_capture
         )

@@ -14,4 +14,7 @@ def engine_options(vllm_config: VllmConfig) -> EngineOptions:
     """
     family = family_of(vllm_config.model_config.architectures)
     given = (vllm_config.additional_config or {}).get("remix")
-    return EngineOptions.parse(given, family.default_block_length)
+    hf_config = vllm_config.model_config.hf_config
+    block_causal = family.attention == "block_causal"
+    length = hf_config.block_size if block_causal else family.default_block_length
+    return EngineOptions.parse(given, length, block_causal)

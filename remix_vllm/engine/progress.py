@@ -1,61 +1,91 @@
 """What the scheduler knows of one running request: how far it is, and how many forwards it took."""
 
 import copy
+from collections import deque
 
 from vllm.v1.metrics.stats import RequestSpecDecodeMetrics
 from vllm.v1.request import Request
 
 from remix_vllm.config import EngineOptions, RequestOptions
+from remix_vllm.decoding.geometry import Geometry, Span
 
 
 class Progress:
-    """Canvas geometry and forward count of one request.
+    """Position and forward count of one request.
 
     The count is kept in vLLM's own per-request record, ``RequestSpecDecodeMetrics``: one observation per
-    forward, so ``num_spec_steps`` is the NFE and ``num_accepted_draft_tokens`` the tokens returned. It is
-    what ``RequestOutput.outputs[0].spec_decode_metrics`` and the API's ``metrics.speculative_decoding``
-    show.
+    denoising forward, so ``num_spec_steps`` is the NFE and ``num_accepted_draft_tokens`` the tokens
+    returned. It is what ``RequestOutput.outputs[0].spec_decode_metrics`` and the API's
+    ``metrics.speculative_decoding`` show.
     """
 
-    def __init__(self, request: Request, engine: EngineOptions, max_model_len: int) -> None:
+    def __init__(
+        self, request: Request, engine: EngineOptions, grid_from_zero: bool, max_model_len: int
+    ) -> None:
         params = request.sampling_params
         assert params is not None
-        self.options: RequestOptions = engine.request_options(params.extra_args)
-        self.window = engine.window
-        self.prompt_len = request.num_prompt_tokens
-        self.region_len = min(request.max_tokens, max_model_len - request.num_prompt_tokens)
-        longest = self.region_len if self.options.needs_whole_region else self.options.block_length
+        options: RequestOptions = engine.request_options(params.extra_args)
+        prompt_len = request.num_prompt_tokens
+        self.geometry = Geometry(
+            policy=engine.kv_cache,
+            prompt_len=prompt_len,
+            region_len=min(request.max_tokens, max_model_len - prompt_len),
+            block_length=options.block_length,
+            window=engine.window,
+            grid_offset=prompt_len % options.block_length if grid_from_zero else 0,
+            refresh_interval=engine.refresh_interval,
+        )
+        self._whole_region = options.needs_whole_region
+        longest = self.geometry.region_len if self._whole_region else options.block_length
         self.metrics = RequestSpecDecodeMetrics.new(longest)
         self._at_block_start = copy.deepcopy(self.metrics)
-        self._block_start = 0
+        self.block_start = self.geometry.block_start(0)
+        self._steps = 0
+        self._under_way: deque[Span] = deque()
 
     @property
     def nfe(self) -> int:
         return sum(self.metrics.histogram)
 
-    def block_start(self, returned: int) -> int:
-        """Start of the active block once ``returned`` tokens are final."""
-        if self.options.needs_whole_region:
-            return 0
-        return returned // self.options.block_length * self.options.block_length
+    @property
+    def final_positions(self) -> int:
+        """Absolute positions before the active block."""
+        return self.geometry.prompt_len + self.block_start
 
-    def sequence_len(self, returned: int) -> int:
-        """Tokens of a step: prompt, returned tokens and the canvas up to ``window`` from the block's start."""
-        return self.prompt_len + min(self.region_len, self.block_start(returned) + self.window)
+    def next_span(self, computed: int) -> Span:
+        """Span of the next denoising step if those under way leave the active block open."""
+        return self.geometry.span(self.block_start, self._next_step(), computed)
 
-    def observe(self, undecided: int, returned_before: int, returned_now: int) -> None:
-        """Count one forward that returned ``returned_now`` tokens after ``returned_before``."""
+    def plan(self, span: Span) -> None:
+        """A step over ``span`` is under way."""
+        self._under_way.append(span)
+
+    def _next_step(self) -> int:
+        step = self._steps
+        for span in self._under_way:
+            step += self.geometry.denoises(span, self.block_start, step)
+        return step
+
+    def observe(self, returned_before: int, returned_now: int) -> None:
+        """The oldest step under way has returned ``returned_now`` tokens after ``returned_before``.
+
+        One that the worker left alone, or that computed a part of the prompt, does not count.
+        """
+        span = self._under_way.popleft()
+        if not self.geometry.denoises(span, self.block_start, self._steps):
+            return
+        undecided = self.geometry.block_end(self.block_start) - returned_before
         self.metrics.observe(num_draft_tokens=undecided, num_accepted=returned_now)
-        start = self.block_start(returned_before + returned_now)
-        if start != self._block_start:
-            self._block_start = start
+        self._steps += 1
+        if self._whole_region:
+            return
+        start = self.geometry.block_start(returned_before + returned_now)
+        if start != self.block_start:
+            self.block_start, self._steps = start, 0
             self._at_block_start = copy.deepcopy(self.metrics)
 
-    def restart_block(self) -> int:
-        """Forget the forwards of the active block, which a preempted request does again.
-
-        Returns:
-            The forwards that remain counted.
-        """
+    def restart_block(self) -> None:
+        """Forget the forwards of the active block, which a preempted request does again."""
         self.metrics = copy.deepcopy(self._at_block_start)
-        return self.nfe
+        self._steps = 0
+        self._under_way.clear()

@@ -8,6 +8,7 @@ from torch import Tensor
 from vllm.v1.worker.gpu.input_batch import InputBatch
 from vllm.v1.worker.gpu.sample.output import SamplerOutput
 
+from remix_vllm.decoding.geometry import next_first
 from remix_vllm.decoding.step import decode
 from remix_vllm.ops.row_statistics import row_statistics
 
@@ -33,23 +34,27 @@ class ReMixSampler:
         """Nothing is staged."""
 
     def __call__(self, logits: Tensor, input_batch: InputBatch) -> SamplerOutput:
-        rows = self.state.step_rows
-        if rows is None:
+        step = self.state.finish_step()
+        if step is None:
             return self._profile(logits, input_batch)
+        rows, end = step
         slots = input_batch.idx_mapping[: input_batch.num_reqs]
         committed = decode(self.state.canvas, slots, rows, logits, self.state.limits)
         tokens = committed.tokens
         if tokens.device.type == "cpu":
             # The rows become Python lists: no longer than needed where knowing costs nothing.
             tokens = tokens[:, : int(committed.count.max())]
-        lengths = torch.from_numpy(input_batch.num_scheduled_tokens).to(tokens.device)
+        options = self.state.options
+        first = next_first(
+            self.state.canvas, slots, end, options.kv_cache, options.refresh_interval
+        )
         return SamplerOutput(
             sampled_token_ids=tokens.to(torch.int32),
             logprobs_tensors=None,
             num_nans=None,
             num_sampled=committed.count.to(torch.int32),
-            # Nothing stays computed: the next step recomputes the whole sequence.
-            num_rejected=lengths.to(torch.int32),
+            # The runner adds a step's length to its count of computed tokens and subtracts this.
+            num_rejected=(end - first).to(torch.int32),
         )
 
     def _profile(self, logits: Tensor, input_batch: InputBatch) -> SamplerOutput:

@@ -1,15 +1,19 @@
-"""Scheduler of whole-sequence denoising steps, on vLLM's own scheduler.
+"""Scheduler of denoising steps, on vLLM's own scheduler.
 
-vLLM's scheduler tries to let ``num_computed_tokens`` catch up with a request's tokens. Here it never
-does: after each step it goes back to zero, and the next step schedules prompt, returned tokens and canvas
-again, all or nothing. What is relied on in vLLM 0.32:
+vLLM's scheduler lets ``num_computed_tokens`` catch up with a request's tokens. Here a step computes one
+span of positions (:mod:`remix_vllm.decoding.geometry`), all or nothing, and ``num_computed_tokens`` is
+where the next span begins. What is relied on in vLLM 0.32:
 
 * ``_mamba_block_aligned_split`` is called for every candidate in the running and in the waiting loop when
-  ``need_mamba_block_aligned_split`` is set; what it returns is scheduled, and 0 defers the request.
+  ``need_mamba_block_aligned_split`` is set, before KV pages are allocated for ``num_computed_tokens`` and
+  the number it returns; that number is scheduled, and 0 defers the request.
 * ``num_sampled_tokens_per_step`` is 0 for a diffusion model, so no step reserves a position for an
   autoregressive token; with ``num_spec_tokens`` 0 no draft tokens travel either.
+* ``allocate_slots`` hashes no page beyond a request's known tokens. A page holds whole blocks, so a page
+  that is hashed holds decided tokens only, and the step it is hashed in computes their final K/V.
 
-Invariant: outside ``schedule`` every running request has ``num_computed_tokens == 0``.
+Invariant: outside ``schedule`` no K/V at or after a running request's ``num_computed_tokens`` is ever read
+by a later step without being written by it, but those that ``prefix`` and ``dual`` keep on purpose.
 """
 
 from typing import Any
@@ -22,23 +26,27 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 
 from remix_vllm.config import RESUME_NFE_KEY
+from remix_vllm.decoding.geometry import Span
 from remix_vllm.engine.options import engine_options
 from remix_vllm.engine.progress import Progress
+from remix_vllm.families import family_of
 
 
 class ReMixScheduler(Scheduler):
-    """Plans which positions a request computes in a step: all of them, or none."""
+    """Plans which span a request computes in a step: all of it, or none."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.need_mamba_block_aligned_split = True
         self.options = engine_options(self.vllm_config)
+        family = family_of(self.vllm_config.model_config.architectures)
+        self._grid_from_zero = family.block_grid == "zero"
         self.progress: dict[str, Progress] = {}
         self._budget = 0
 
     def add_request(self, request: Request) -> None:
         super().add_request(request)
-        progress = Progress(request, self.options, self.max_model_len)
+        progress = Progress(request, self.options, self._grid_from_zero, self.max_model_len)
         self.progress[request.request_id] = progress
         request.spec_decode_metrics = progress.metrics
 
@@ -55,47 +63,51 @@ class ReMixScheduler(Scheduler):
         num_new_local_computed_tokens: int = 0,
         num_external_computed_tokens: int = 0,
     ) -> int:
-        length = self.progress[request.request_id].sequence_len(request.num_output_tokens)
-        if length > self._budget:
+        progress = self.progress[request.request_id]
+        computed = request.num_computed_tokens + num_new_local_computed_tokens
+        first, end = progress.next_span(computed)
+        if end - first > self._budget and self.options.kv_cache == "block":
+            # A long prompt is computed in parts of whole blocks.
+            length = progress.geometry.block_length
+            end = min(progress.final_positions, first + self._budget // length * length)
+        if not 0 < end - first <= self._budget:
             return 0
-        self._budget -= length
-        return length
+        if self.options.kv_cache != "block":
+            request.num_computed_tokens = first
+        self._budget -= end - first
+        return end - first
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         super()._update_after_schedule(scheduler_output)
-        for request_id in scheduler_output.num_scheduled_tokens:
-            self.requests[request_id].num_computed_tokens = 0
+        for request_id, length in scheduler_output.num_scheduled_tokens.items():
+            request, progress = self.requests[request_id], self.progress[request_id]
+            end = request.num_computed_tokens
+            progress.plan(Span(end - length, end))
+            computed = min(end, progress.final_positions)
+            request.num_computed_tokens = computed if self.options.kv_cache == "block" else 0
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
-        for request_id, length in scheduler_output.num_scheduled_tokens.items():
+        for request_id in scheduler_output.num_scheduled_tokens:
             request = self.requests.get(request_id)
             if request is None or request.is_finished() or request.num_stale_output_tokens:
                 continue
-            self._observe(request, length, model_runner_output)
+            index = model_runner_output.req_id_to_index[request_id]
+            tokens = len(model_runner_output.sampled_token_ids[index])
+            self.progress[request_id].observe(request.num_output_tokens, tokens)
         return super().update_from_output(scheduler_output, model_runner_output)
-
-    def _observe(self, request: Request, length: int, output: ModelRunnerOutput) -> None:
-        progress = self.progress[request.request_id]
-        returned = request.num_output_tokens
-        if length != progress.sequence_len(returned):
-            # Planned before the last block was known to be done: the worker left it alone.
-            return
-        index = output.req_id_to_index[request.request_id]
-        tokens = len(output.sampled_token_ids[index])
-        progress.observe(length - progress.prompt_len - returned, returned, tokens)
 
     def _preempt_request(
         self, request: Request, timestamp: float, drop_stale_output: bool = False
     ) -> None:
         super()._preempt_request(request, timestamp, drop_stale_output)
         progress = self.progress[request.request_id]
-        nfe = progress.restart_block()
+        progress.restart_block()
         request.spec_decode_metrics = progress.metrics
         params = request.sampling_params
         assert params is not None
-        params.extra_args = {**(params.extra_args or {}), RESUME_NFE_KEY: nfe}
+        params.extra_args = {**(params.extra_args or {}), RESUME_NFE_KEY: progress.nfe}
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         self.progress.pop(request.request_id, None)
@@ -105,8 +117,8 @@ class ReMixScheduler(Scheduler):
 class ReMixAsyncScheduler(ReMixScheduler, AsyncScheduler):
     """The same, planning a step before the one before it has returned.
 
-    A step's length depends on what has been returned only when the active block changes and the
-    generation exceeds the window; a step planned too short is left alone by the worker.
+    What has been returned changes a span only when the active block changes; a step planned for a block
+    that is already done is left alone by the worker.
     """
 
     def _update_request_with_output(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import torch
 
 from remix_vllm.config import EngineOptions, RequestOptions
+from remix_vllm.decoding.geometry import expected_spans
 from remix_vllm.decoding.rows import flatten, select_rows
 from remix_vllm.decoding.state import CanvasState
 from remix_vllm.decoding.step import StepLimits, decode
@@ -100,8 +101,10 @@ class BatchLoop:
             start = self._block_start(request)
             visible = min(request.max_tokens, start + self.engine.window)
             lengths.append(len(request.prompt) + visible)
-        tokens = flatten(slots, torch.tensor(lengths), sum(lengths))
-        rows = select_rows(state, tokens, self.engine.window)
+        first = torch.zeros_like(slots)
+        tokens = flatten(slots, first, torch.tensor(lengths), sum(lengths))
+        spans = expected_spans(state, slots, first, "none", self.engine.window, 0)
+        rows = select_rows(state, tokens, spans)
         assert bool(rows.live.all())
         logits = []
         for b, (request, slot) in enumerate(zip(requests, slots.tolist(), strict=True)):

@@ -57,11 +57,19 @@ class Oracle:
         options: dict[str, Any] | None = None,
         engine: EngineOptions | None = None,
         ignore_eos: bool = False,
+        model: Any = None,
+        grid_from_zero: bool = False,
     ) -> Generation:
-        """The reference generation under the options a request would have on ``engine``."""
+        """The reference generation under the options a request would have on ``engine``.
+
+        Args:
+            model: in place of the exact one, with its own ``before_forward``.
+            grid_from_zero: blocks are counted from position 0 instead of the prompt's end.
+        """
         engine = engine or EngineOptions.parse(None, default_block_length=128)
+        block_length = engine.request_options(options).block_length
         return generate(
-            self.model,
+            model or self.model,
             list(prompt_ids),
             max_tokens,
             engine.request_options(options),
@@ -69,4 +77,6 @@ class Oracle:
             self.num_valid_tokens,
             engine.window,
             () if ignore_eos else self.stop_token_ids,
+            len(prompt_ids) % block_length if grid_from_zero else 0,
+            getattr(model, "before_forward", None),
         )

@@ -39,10 +39,10 @@ class ToyModel:
         return self.embedding[token_ids]
 
     def __call__(self, inputs_embeds: Tensor) -> Tensor:
-        # Row by row, so that the result does not depend on how many rows a product has.
-        mean = inputs_embeds.mean(0)
-        hidden = [
-            torch.tanh(row @ self.own + mean @ self.shared + code)
-            for row, code in zip(inputs_embeds, self.codes, strict=False)
-        ]
-        return torch.stack([h @ self.head for h in hidden]) + self.bias
+        seen = inputs_embeds.mean(0)
+        return torch.stack([self.logits(row, seen, i) for i, row in enumerate(inputs_embeds)])
+
+    def logits(self, row: Tensor, seen: Tensor, position: int) -> Tensor:
+        """Logits of one position, by itself: a product over more rows may round differently."""
+        hidden = torch.tanh(row @ self.own + seen @ self.shared + self.codes[position])
+        return hidden @ self.head + self.bias
