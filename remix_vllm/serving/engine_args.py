@@ -6,7 +6,7 @@ class (vLLM 0.32, ``engine/arg_utils.py``). Those processes load plugins only in
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from typing import Any
 
@@ -44,9 +44,11 @@ def _served_only(original: Callable[..., VllmConfig]) -> Callable[..., VllmConfi
 
     @wraps(original)
     def create_engine_config(self: EngineArgs, *args: Any, **kwargs: Any) -> VllmConfig:
+        options = (self.additional_config or {}).get("remix")
+        if not isinstance(options, Mapping | None):
+            raise ValueError(f"additional_config remix={options!r}: must be an object of options")
         vllm_config = original(self, *args, **kwargs)
         architectures = vllm_config.model_config.architectures
-        options = (vllm_config.additional_config or {}).get("remix")
         if options is not None and not is_served(architectures):
             raise ValueError(
                 f"--decoding / additional_config remix={options}: architecture "

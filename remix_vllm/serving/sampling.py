@@ -1,5 +1,6 @@
 """Which of vLLM's sampling parameters greedy decoding takes, and why others are refused."""
 
+import reprlib
 from collections.abc import Sized
 from typing import Any
 
@@ -41,7 +42,7 @@ def refusal(name: str, value: Any) -> str | None:
         if value in accepted:
             return None
         listed = " or ".join(f"{number:g}" for number in accepted)
-        return f"{name}={value!r} is not supported: ReMix decoding is greedy; allowed is {listed}"
+        return f"{name}={value!r}: not supported, ReMix decoding is greedy; allowed is {listed}"
     if value is None or (isinstance(value, Sized) and len(value) == 0):
         return None
-    return f"{name}={value!r} is not supported with ReMix decoding; leave it out"
+    return f"{name}={reprlib.repr(value)}: not supported with ReMix decoding; leave it out"

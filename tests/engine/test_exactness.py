@@ -54,10 +54,7 @@ def test_a_generation_longer_than_the_window_equals_the_oracle(
     """The canvas moves on block by block; a step planned too early is left alone."""
     settings = {"window": 24, "block_length": 8}
     llm = engine(async_scheduling=async_scheduling, additional_config={"remix": settings})
-    requests = [
-        (prompt, length, {})
-        for prompt, length, _ in mixed_requests(10, seed=2)
-    ]
+    requests = [(prompt, length, {}) for prompt, length, _ in mixed_requests(10, seed=2)]
     defaults = EngineOptions.parse(settings, 128)
     for (prompt, length, options), answer in zip(requests, ask(llm, requests), strict=True):
         expected = oracle.generate(prompt, length, options, defaults)
@@ -80,7 +77,10 @@ def test_preempted_requests_return_the_same_tokens_and_nfe(engine: Any, oracle: 
     """A pool of KV pages too small for all of them: some lose their pages in the middle of a block."""
     settings = {"window": 24, "block_length": 8}
     llm = engine(
-        num_gpu_blocks_override=5, block_size=32, max_num_seqs=4,
+        num_gpu_blocks_override=7,
+        block_size=32,
+        max_model_len=96,
+        max_num_seqs=4,
         additional_config={"remix": settings},
     )
     requests = [(p[:20], 60, {}) for p, _, _ in mixed_requests(8, seed=4)]
