@@ -23,7 +23,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from remix_vllm.config import RESUME_NFE_KEY
 from remix_vllm.decoding.geometry import Span
@@ -64,6 +64,8 @@ class ReMixScheduler(Scheduler):
         num_external_computed_tokens: int = 0,
     ) -> int:
         progress = self.progress[request.request_id]
+        if request.status == RequestStatus.PREEMPTED:
+            self._resume(request, progress)
         computed = request.num_computed_tokens + num_new_local_computed_tokens
         first, end = progress.next_span(computed)
         if end - first > self._budget and self.options.kv_cache == "block":
@@ -91,7 +93,9 @@ class ReMixScheduler(Scheduler):
     ) -> dict[int, EngineCoreOutputs]:
         for request_id in scheduler_output.num_scheduled_tokens:
             request = self.requests.get(request_id)
-            if request is None or request.is_finished() or request.num_stale_output_tokens:
+            if request is None or request.is_finished():
+                continue
+            if request.num_stale_output_tokens and request.drop_stale_output:
                 continue
             index = model_runner_output.req_id_to_index[request_id]
             tokens = len(model_runner_output.sampled_token_ids[index])
@@ -102,7 +106,12 @@ class ReMixScheduler(Scheduler):
         self, request: Request, timestamp: float, drop_stale_output: bool = False
     ) -> None:
         super()._preempt_request(request, timestamp, drop_stale_output)
-        progress = self.progress[request.request_id]
+        if request.drop_stale_output:
+            self.progress[request.request_id].restart_block()
+
+    def _resume(self, request: Request, progress: Progress) -> None:
+        """Start the active block again. Not at preemption: with asynchronous scheduling a step may be
+        under way then, whose tokens are still delivered before vLLM lets the request back in."""
         progress.restart_block()
         request.spec_decode_metrics = progress.metrics
         params = request.sampling_params

@@ -143,16 +143,22 @@ def write_llada(path: Path, seed: int = 0, shards: int = 1, **changes: Any) -> P
     return write_checkpoint(path, config, llada_tensors(config, seed), shards)
 
 
-def tiny_tokenizer(mask_token: str | None = "<|mdm_mask|>") -> PreTrainedTokenizerFast:
-    """One token a character, then LLaDA's special tokens: 106 ids. It has no chat template."""
+def character_tokenizer(special_tokens: list[str]) -> Tokenizer:
+    """One token a character, then ``special_tokens``."""
     vocabulary = {character: n for n, character in enumerate(CHARACTERS)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=" "))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.decoder = decoders.Fuse()
+    added = [AddedToken(text, special=True, normalized=False) for text in special_tokens]
+    tokenizer.add_special_tokens(added)
+    return tokenizer
+
+
+def tiny_tokenizer(mask_token: str | None = "<|mdm_mask|>") -> PreTrainedTokenizerFast:
+    """One token a character, then LLaDA's special tokens: 106 ids. It has no chat template."""
     specials = [text for text in SPECIAL_TOKENS if text != "<|mdm_mask|>" or mask_token]
-    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+        tokenizer_object=character_tokenizer(specials),
         bos_token="<|startoftext|>",
         eos_token="<|endoftext|>",
         pad_token="<|endoftext|>",

@@ -20,7 +20,7 @@ from vllm.forward_context import set_forward_context
 from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.model_loader import get_model
 from vllm.utils.network_utils import get_open_port
-from vllm.v1.attention.backend import CommonAttentionMetadata
+from vllm.v1.attention.backend import AttentionMetadataBuilder, CommonAttentionMetadata
 
 BLOCK_SIZE = 32
 
@@ -69,9 +69,14 @@ class DirectModel:
             sequences: token ids ``[length]`` or input embeddings ``[length, hidden]``.
         """
         lengths = [len(sequence) for sequence in sequences]
-        joined = torch.cat(sequences)
-        embeds = joined if joined.dim() == 2 else None
+        positions = torch.cat([torch.arange(length) for length in lengths])
         metadata = self._attention_metadata(lengths)
+        return list(self.forward(torch.cat(sequences), positions, metadata).split(lengths))
+
+    @torch.no_grad()
+    def forward(self, joined: Tensor, positions: Tensor, metadata: dict[str, Any]) -> Tensor:
+        """Logits ``[tokens, vocabulary]`` of all tokens of a batch, with each layer's metadata."""
+        embeds = joined if joined.dim() == 2 else None
         with (
             set_current_vllm_config(self.vllm_config),
             set_forward_context(
@@ -82,12 +87,28 @@ class DirectModel:
                 slot_mapping={name: layer.slot_mapping for name, layer in metadata.items()},
             ),
         ):
-            positions = torch.cat([torch.arange(length) for length in lengths])
             hidden = self.model(None if embeds is not None else joined, positions, None, embeds)
-            return list(self.model.compute_logits(hidden).split(lengths))
+            return self.model.compute_logits(hidden)
+
+    def attention_layers(self, num_pages: int) -> dict[str, Attention]:
+        """All attention layers, each with an empty KV cache of so many pages."""
+        layers = get_layers_from_vllm_config(self.vllm_config, Attention)
+        for layer in layers.values():
+            shape = (num_pages, layer.num_kv_heads, BLOCK_SIZE, 2 * layer.head_size)
+            layer.kv_cache = torch.zeros(shape, dtype=layer.kv_cache_torch_dtype)
+        return layers
+
+    def metadata_builder(self, layers: dict[str, Attention]) -> AttentionMetadataBuilder:
+        """What turns common metadata into that of the layers' backend."""
+        first = next(iter(layers.values()))
+        return first.get_attn_backend().get_builder_cls()(
+            first.get_kv_cache_spec(self.vllm_config),
+            list(layers),
+            self.vllm_config,
+            torch.device("cpu"),
+        )
 
     def _attention_metadata(self, lengths: list[int]) -> dict[str, Any]:
-        layers = get_layers_from_vllm_config(self.vllm_config, Attention)
         # Pages of the longest sequence for each one; page 0 is left unused, as in the engine.
         pages = -(-max(lengths) // BLOCK_SIZE)
         table = 1 + torch.arange(len(lengths) * pages, dtype=torch.int32).view(-1, pages)
@@ -108,14 +129,5 @@ class DirectModel:
             slot_mapping=torch.cat(slots).long(),
             causal=False,
         )
-        for layer in layers.values():
-            shape = (int(table.max()) + 1, layer.num_kv_heads, BLOCK_SIZE, 2 * layer.head_size)
-            layer.kv_cache = torch.zeros(shape, dtype=layer.kv_cache_torch_dtype)
-        first = next(iter(layers.values()))
-        builder = first.get_attn_backend().get_builder_cls()(
-            first.get_kv_cache_spec(self.vllm_config),
-            list(layers),
-            self.vllm_config,
-            torch.device("cpu"),
-        )
-        return dict.fromkeys(layers, builder.build(0, common))
+        layers = self.attention_layers(int(table.max()) + 1)
+        return dict.fromkeys(layers, self.metadata_builder(layers).build(0, common))

@@ -15,8 +15,11 @@ from remix_vllm.families.mask_token import (
     forbidden_tokens,
     resolve_mask_token_id,
 )
+from remix_vllm.families.sdar import SDAR
 from remix_vllm.families.stop_tokens import resolve_stop_token_ids
 from tests.models.checkpoints import CHARACTERS, tiny_tokenizer
+from tests.models.sdar_checkpoints import ENDOFTEXT, IM_END, sdar_tokenizer
+from tests.models.sdar_checkpoints import MASK as SDAR_MASK
 
 FIRST_SPECIAL = len(CHARACTERS)
 MASK = FIRST_SPECIAL + 2
@@ -48,6 +51,12 @@ def test_llada_is_served_and_llama_is_not():
     assert family_of(["Other", "LLaDAModelLM"]) is LLADA
 
 
+def test_sdar_is_served_and_its_experts_are_not():
+    assert family_of(["SDARForCausalLM"]) is SDAR
+    assert not is_served(["SDARMoeForCausalLM"])
+    assert not is_served(["Qwen3ForCausalLM"])
+
+
 @pytest.mark.parametrize("architectures", [["LlamaForCausalLM"], []])
 def test_an_unknown_architecture_is_refused_with_the_list_of_the_served(architectures):
     with pytest.raises(ValueError, match="LLaDAModelLM") as error:
@@ -77,6 +86,14 @@ def test_last_comes_the_familys_id_if_the_model_has_it():
     assert resolve_mask_token_id(config(vocab_size=126464), None, LLADA) == 126336
     small = replace(LLADA, fallback_mask_token_id=9)
     assert resolve_mask_token_id(config(), tiny_tokenizer(mask_token=None), small) == 9
+
+
+def test_the_mask_id_of_sdar_whose_config_may_lack_it():
+    assert resolve_mask_token_id(config(vocab_size=151936), None, SDAR) == 151669
+    assert resolve_mask_token_id(config(), sdar_tokenizer(), SDAR) == SDAR_MASK
+    undeclared = sdar_tokenizer(mask_token=None)
+    undeclared.add_tokens(["<|MASK|>"], special_tokens=True)
+    assert resolve_mask_token_id(config(), undeclared, SDAR) == SDAR_MASK
 
 
 @pytest.mark.parametrize("tokenizer", [None, tiny_tokenizer(mask_token=None)])
@@ -122,3 +139,7 @@ def test_stop_ids_are_the_declared_ones_and_the_tokenizers():
     assert resolve_stop_token_ids([eot, 5], tokenizer, LLADA) == (5, eos, eot)
     assert resolve_stop_token_ids(3, None, LLADA) == (3,)
     assert resolve_stop_token_ids(None, None, LLADA) == ()
+
+
+def test_sdar_stops_at_either_of_its_end_tokens():
+    assert resolve_stop_token_ids(None, sdar_tokenizer(), SDAR) == (ENDOFTEXT, IM_END)

@@ -5,8 +5,9 @@ import re
 import pytest
 import torch
 
+from remix_vllm.families.checkpoint_tensors import CheckpointTensors
 from remix_vllm.families.llada_config import LLaDAConfig
-from remix_vllm.families.llada_weights import LLAMA_NAMES, CheckpointTensors, checkpoint_shapes
+from remix_vllm.families.llada_weights import LLAMA_NAMES, checkpoint_shapes
 from tests.models.checkpoints import llada_config, llada_tensors
 
 BLOCK = "model.transformer.blocks.1"
@@ -14,7 +15,8 @@ BLOCK = "model.transformer.blocks.1"
 
 def check(tensors: dict[str, torch.Tensor], quantized: bool = False, **changes) -> list[str]:
     """Names of the tensors passed on, if the check finds them complete."""
-    watched = CheckpointTensors(LLaDAConfig.from_dict(llada_config(**changes)), quantized)
+    config = LLaDAConfig.from_dict(llada_config(**changes))
+    watched = CheckpointTensors(checkpoint_shapes(config), quantized)
     passed = [name for name, _ in watched.watch(iter(tensors.items()))]
     watched.check()
     return passed
