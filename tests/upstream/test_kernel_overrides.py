@@ -2,7 +2,9 @@
 
 import inspect
 import sys
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import pytest
 from vllm.platforms import current_platform
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 LAUNCH_OPTIONS = {"num_warps"}
 
 
-def original(name: str) -> object:
+def original(name: str) -> Callable[..., Any]:
     """The kernel under this name in vLLM, whether or not an engine of this process overrode it."""
     if name in dispatcher._registry:
         return dispatcher._registry[name][0]

@@ -60,4 +60,4 @@ def test_structured_outputs_are_refused_for_all_diffusion_models(architecture: s
 
     params = SamplingParams(structured_outputs=StructuredOutputsParams(regex="a"))
     with pytest.raises(VLLMValidationError, match="Structured outputs are not yet supported"):
-        params._validate_structured_outputs(model(architecture), SimpleNamespace(), None)  # type: ignore[arg-type]
+        params._validate_structured_outputs(model(architecture), SimpleNamespace(), None)
