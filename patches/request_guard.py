@@ -18,6 +18,7 @@ Delete when vLLM hands configuration and prompt to a validator of the engine's o
 import functools
 from typing import TYPE_CHECKING, Any
 
+from . import early_refusal
 from .served import is_served
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def _attach_guard(processor_cls: "type[InputProcessor]") -> None:
         stock(self, vllm_config, *args, **kwargs)
         served = is_served(vllm_config.model_config)
         self.remix_guard = RequestGuard(vllm_config) if served else None
+        if served:
+            early_refusal.apply()
 
     processor_cls.__init__ = __init__
 

@@ -21,4 +21,4 @@ def int32_rows(address: int, rows: int, stride: int) -> NDArray[np.int32]:
     vLLM gives kernels of several KV cache groups one pointer per group instead of tensors.
     """
     memory = (ctypes.c_int32 * (rows * stride)).from_address(address)
-    return np.frombuffer(memory, dtype=np.int32).reshape(rows, stride)
+    return np.ctypeslib.as_array(memory).reshape(rows, stride)

@@ -3,6 +3,7 @@
 from typing import NoReturn
 
 from vllm.config import ModelConfig, SchedulerConfig
+from vllm.engine.arg_utils import EngineArgs
 
 from remix_vllm.config import EngineOptions
 
@@ -42,8 +43,8 @@ class Capacity:
             )
         return count
 
-    def check(self, scheduler: SchedulerConfig) -> None:
-        """Check a scheduler's limits.
+    def check(self, scheduler: SchedulerConfig | EngineArgs) -> None:
+        """Check a scheduler's limits; vLLM's arguments give them the same names.
 
         Raises:
             ValueError: the text names the parameter, its value and what is allowed.

@@ -61,7 +61,7 @@ def _served_only(original: Callable[..., VllmConfig]) -> Callable[..., VllmConfi
 
 
 def _with_fitting_limits(original: Callable[..., None]) -> Callable[..., None]:
-    """Fit limits the user did not give. Those given are checked by the configuration hook."""
+    """Fit the limits the user did not give, and check those given."""
 
     @wraps(original)
     def set_defaults(
@@ -92,5 +92,8 @@ def _with_fitting_limits(original: Callable[..., None]) -> Callable[..., None]:
                 capacity.min_tokens,
             )
             self.max_num_batched_tokens = capacity.min_tokens
+        capacity.check(self)
+        # The configuration hook would do, but comes after a log line that says it is enabled.
+        self.enable_chunked_prefill = False
 
     return set_defaults

@@ -45,8 +45,7 @@ class RequestGuard:
         """Check the request as the engine will get it, with ``max_tokens`` filled in.
 
         Raises:
-            VLLMValidationError: the prompt holds the mask token, or the generation is longer than
-                the options allow.
+            VLLMValidationError: as :meth:`check_prompt`, or the request is of another kind.
         """
         params = request.sampling_params
         prompt = request.prompt_token_ids
@@ -58,6 +57,15 @@ class RequestGuard:
             raise VLLMValidationError(
                 "resumable=True is not supported with ReMix decoding: a canvas cannot be moved"
             )
+        self.check_prompt(prompt, params)
+
+    def check_prompt(self, prompt: list[int], params: SamplingParams) -> None:
+        """Check what can be checked once the prompt's ids are known.
+
+        Raises:
+            VLLMValidationError: the prompt holds the mask token, or the generation is longer than
+                the options allow.
+        """
         if self.mask_token_id in prompt:
             raise VLLMValidationError(
                 f"prompt token {prompt.index(self.mask_token_id)} is {self.mask_token_id}, the "
@@ -65,7 +73,8 @@ class RequestGuard:
                 f"the prompt",
                 parameter="prompt",
             )
-        length = min(params.max_tokens, self.max_model_len - len(prompt))
+        room = self.max_model_len - len(prompt)
+        length = room if params.max_tokens is None else min(params.max_tokens, room)
         try:
             self.options.check_length(self._request_options(params), length)
         except OptionError as error:

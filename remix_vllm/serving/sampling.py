@@ -34,6 +34,12 @@ NOT_GIVEN: tuple[str, ...] = (
 )
 """Parameters that must be left out (or empty)."""
 
+ASKED_FOR_BY: dict[str, str] = {
+    "logprobs": "beam search",
+    "structured_outputs": "response_format, or a tool that must be called",
+}
+"""What a client may have asked for instead of the parameter itself."""
+
 
 def refusal(name: str, value: Any) -> str | None:
     """Why ``value`` is refused for the sampling parameter ``name``; None if it is accepted."""
@@ -45,4 +51,5 @@ def refusal(name: str, value: Any) -> str | None:
         return f"{name}={value!r}: not supported, ReMix decoding is greedy; allowed is {listed}"
     if value is None or (isinstance(value, Sized) and len(value) == 0):
         return None
-    return f"{name}={reprlib.repr(value)}: not supported with ReMix decoding; leave it out"
+    implied = f" ({ASKED_FOR_BY[name]} asks for it too)" if name in ASKED_FOR_BY else ""
+    return f"{name}={reprlib.repr(value)}: not supported with ReMix decoding; leave it out{implied}"

@@ -139,6 +139,22 @@ class TestCombineSampledAndDraftTokens:
         assert input_ids == [UNTOUCHED, 20, UNTOUCHED, UNTOUCHED]
 
 
+def test_a_batch_without_logits_or_room_for_drafts() -> None:
+    """What the runner launches if the canvas does not travel as draft tokens."""
+    input_ids, indices, drafts = untouched(4), untouched(0, dtype=torch.int64), torch.zeros(2, 0)
+    last, slots, bounds, none = (
+        torch.zeros(2, 1),
+        torch.tensor([1, 0]),
+        ints(0, 2, 4),
+        ints(0, 0, 0),
+    )
+    input_batch.combine_sampled_and_draft_tokens(
+        input_ids, slots, last, bounds, ints(9, 9), ints(4, 5), drafts, 0, none, indices, 1, 0
+    )
+    input_batch.expand_idx_mapping(slots, indices, untouched(0), none, 1)
+    assert input_ids.tolist() == [UNTOUCHED] * 4
+
+
 def test_logits_rows_know_their_slot_and_their_number() -> None:
     slots, local = untouched(5, dtype=torch.int64), untouched(5)
     input_batch.expand_idx_mapping(torch.tensor([4, 9, 2]), slots, local, ints(0, 2, 2, 5), 4)

@@ -326,7 +326,7 @@ def triton_kernel(name: str) -> Any:
     from tests.upstream.triton_kernels import interpreted
 
     module, kernel = name.rsplit(".", 1)
-    copy = interpreted(module)
+    copy: Any = interpreted(module)
     if hasattr(copy, "_load_ptr"):
         # Imported from the copy, so that it is interpreted too.
         copy._load_ptr = interpreted(PREFIX + "buffer_utils")._load_ptr
