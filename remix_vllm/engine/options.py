@@ -1,20 +1,33 @@
 """Engine options of a vLLM configuration."""
 
-from vllm.config import VllmConfig
+from collections.abc import Mapping
+from typing import Any
+
+from vllm.config import ModelConfig, VllmConfig
 
 from remix_vllm.config import EngineOptions
 from remix_vllm.families import family_of
 
 
+def model_options(
+    model_config: ModelConfig, additional_config: Mapping[str, Any] | None
+) -> EngineOptions:
+    """Options from ``additional_config["remix"]`` for a served model.
+
+    Raises:
+        OptionError: a bad key or value, or one that does not go with the model.
+    """
+    family = family_of(model_config.architectures)
+    block_causal = family.attention == "block_causal"
+    # A block-causal model knows only the block length it was trained with.
+    length = model_config.hf_config.block_size if block_causal else family.default_block_length
+    return EngineOptions.parse((additional_config or {}).get("remix"), length, block_causal)
+
+
 def engine_options(vllm_config: VllmConfig) -> EngineOptions:
-    """Options from ``additional_config["remix"]``, which travels to every process with the configuration.
+    """The same of a whole configuration, with which they travel to every process.
 
     Raises:
         OptionError: a bad key or value (the config hook reads the options first, so at start-up).
     """
-    family = family_of(vllm_config.model_config.architectures)
-    given = (vllm_config.additional_config or {}).get("remix")
-    hf_config = vllm_config.model_config.hf_config
-    block_causal = family.attention == "block_causal"
-    length = hf_config.block_size if block_causal else family.default_block_length
-    return EngineOptions.parse(given, length, block_causal)
+    return model_options(vllm_config.model_config, vllm_config.additional_config)

@@ -13,9 +13,9 @@ from typing import Any
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 
-from remix_vllm.config import EngineOptions
 from remix_vllm.engine.capacity import Capacity
-from remix_vllm.families import SERVED_ARCHITECTURES, family_of, is_served
+from remix_vllm.engine.options import model_options
+from remix_vllm.families import SERVED_ARCHITECTURES, is_served
 from remix_vllm.serving.cli import add_flags
 
 logger = logging.getLogger("vllm.remix_vllm.engine_args")
@@ -72,9 +72,7 @@ def _with_fitting_limits(original: Callable[..., None]) -> Callable[..., None]:
         original(self, usage_context, model_config, parallel_config)
         if not is_served(model_config.architectures):
             return
-        family = family_of(model_config.architectures)
-        given = (self.additional_config or {}).get("remix")
-        options = EngineOptions.parse(given, family.default_block_length)
+        options = model_options(model_config, self.additional_config)
         capacity = Capacity(options, model_config)
         if free_sequences and self.max_num_seqs > capacity.max_sequences:
             logger.info(
@@ -86,14 +84,14 @@ def _with_fitting_limits(original: Callable[..., None]) -> Callable[..., None]:
             self.max_num_seqs = capacity.max_sequences
         if free_tokens and self.max_num_batched_tokens < capacity.min_tokens:
             logger.info(
-                "max_num_batched_tokens is raised from %d to max_model_len (%d): a step computes "
-                "whole sequences",
+                "max_num_batched_tokens is raised from %d to %d, so that a step has room for what it "
+                "computes of one sequence as a whole",
                 self.max_num_batched_tokens,
                 capacity.min_tokens,
             )
             self.max_num_batched_tokens = capacity.min_tokens
         capacity.check(self)
         # The configuration hook would do, but comes after a log line that says it is enabled.
-        self.enable_chunked_prefill = False
+        self.enable_chunked_prefill = options.kv_cache == "block"
 
     return set_defaults

@@ -30,6 +30,8 @@ def tiny_checkpoints(
             "max_position_embeddings": 512,
             "block_size": block_length,
             "mask_token_id": 20,
+            "rope_theta": 1e6,
+            "rms_norm_eps": 1e-6,
         }
         (path / "config.json").write_text(json.dumps(config))
         return path
