@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from remix_vllm.families.family import Family
 from remix_vllm.families.llada import LLADA
+from remix_vllm.families.sdar import SDAR
 
-FAMILIES: tuple[Family, ...] = (LLADA,)
+FAMILIES: tuple[Family, ...] = (LLADA, SDAR)
 
 SERVED_ARCHITECTURES: tuple[str, ...] = tuple(
     architecture for family in FAMILIES for architecture in family.architectures

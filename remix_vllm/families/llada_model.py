@@ -21,8 +21,9 @@ from vllm.model_executor.models.llama import (
 )
 from vllm.model_executor.models.utils import AutoWeightsLoader
 
+from remix_vllm.families.checkpoint_tensors import CheckpointTensors
 from remix_vllm.families.llada_config import LLaDAConfig
-from remix_vllm.families.llada_weights import LLAMA_NAMES, CheckpointTensors
+from remix_vllm.families.llada_weights import LLAMA_NAMES, checkpoint_shapes
 from remix_vllm.families.rotary import FullPrecisionRotary
 
 
@@ -83,7 +84,8 @@ class LLaDAForMaskedDiffusion(LlamaForCausalLM):
         Raises:
             ValueError: a tensor is missing, unknown or of another shape than the config says.
         """
-        tensors = CheckpointTensors(self.config, quantized=self.quant_config is not None)
+        quantized = self.quant_config is not None
+        tensors = CheckpointTensors(checkpoint_shapes(self.config), quantized)
         # Stacking q, k, v and gate, up is left to LlamaModel.
         loaded: set[str] = AutoWeightsLoader(self).load_weights(
             tensors.watch(weights), mapper=LLAMA_NAMES

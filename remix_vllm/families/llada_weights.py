@@ -1,9 +1,7 @@
-"""The tensors of a LLaDA checkpoint: their names, those of vLLM's Llama, and a check of them."""
+"""The tensors of a LLaDA checkpoint: their names, those of vLLM's Llama, and their shapes."""
 
 import re
-from collections.abc import Iterable, Iterator
 
-from torch import Tensor
 from vllm.model_executor.models.utils import WeightsMapper
 
 from remix_vllm.families.llada_config import LLaDAConfig
@@ -60,55 +58,3 @@ def checkpoint_shapes(config: LLaDAConfig) -> dict[str, tuple[int, ...]]:
     for n in range(config.num_hidden_layers):
         shapes |= {f"blocks.{n}.{layer}": shape for layer, shape in block.items()}
     return {f"model.transformer.{layer}": shape for layer, shape in shapes.items()}
-
-
-class CheckpointTensors:
-    """Watches the tensors of a checkpoint go by; tells which are missing, unknown or misshapen.
-
-    vLLM's loader ignores unknown biases, does not miss what never came and cuts larger projections
-    to size; a model served with any of these would answer, wrongly.
-    """
-
-    def __init__(self, config: LLaDAConfig, quantized: bool) -> None:
-        self._shapes = checkpoint_shapes(config)
-        self._missing = set(self._shapes)
-        self._quantized = quantized
-        self._unexpected: list[str] = []
-        self._misshapen: list[str] = []
-
-    def watch(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        """Pass on the tensors that fit the model."""
-        for name, tensor in weights:
-            layer, _, kind = name.rpartition(".")
-            # A quantized layer has other tensors (scales, packed weights): its method knows them.
-            if layer not in self._shapes or not (kind == "weight" or self._quantized):
-                self._unexpected.append(name)
-                continue
-            self._missing.discard(layer)
-            if not self._quantized and tuple(tensor.shape) != self._shapes[layer]:
-                wanted = list(self._shapes[layer])
-                self._misshapen.append(f"{name} is {list(tensor.shape)}, not {wanted}")
-                continue
-            yield name, tensor
-
-    def check(self) -> None:
-        """
-        Raises:
-            ValueError: tensors were missing, unknown or misshapen; the text names them.
-        """
-        complaints = {
-            "missing": [f"{layer}.weight" for layer in self._missing],
-            "unexpected": self._unexpected,
-            "wrong shape": self._misshapen,
-        }
-        found = "; ".join(
-            f"{what}: {_listed(names)}" for what, names in complaints.items() if names
-        )
-        if found:
-            raise ValueError(f"the checkpoint's tensors are not those of its config: {found}")
-
-
-def _listed(names: Iterable[str], limit: int = 20) -> str:
-    ordered = sorted(names)
-    more = f" and {len(ordered) - limit} more" if len(ordered) > limit else ""
-    return ", ".join(ordered[:limit]) + more
