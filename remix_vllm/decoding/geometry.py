@@ -95,6 +95,8 @@ class ExpectedSpans(NamedTuple):
     first: Tensor
     end: Tensor
     extent: Tensor
+    block_start: Tensor
+    """Absolute position at which the active block starts."""
 
 
 def expected_spans(
@@ -115,7 +117,9 @@ def expected_spans(
     prompt = state.prompt_len[slots]
     block_start, block_end = prompt + start, prompt + state.block_end(slots)
     if policy == "block":
-        return ExpectedSpans(torch.minimum(first, block_start), block_end, block_end)
+        return ExpectedSpans(
+            torch.minimum(first, block_start), block_end, block_end, block_start
+        )
     canvas_end = prompt + torch.minimum(state.region_len[slots], start + window)
     step = state.steps_in_block[slots]
     whole = step == 0
@@ -127,17 +131,23 @@ def expected_spans(
     end = canvas_end
     if policy == "dual":
         end = torch.where(whole, canvas_end, block_end)
-    return ExpectedSpans(begin, end, canvas_end)
+    return ExpectedSpans(begin, end, canvas_end, block_start)
 
 
 def next_first(
-    state: CanvasState, slots: Tensor, end: Tensor, policy: KVCache, refresh_interval: int
+    state: CanvasState,
+    slots: Tensor,
+    end: Tensor,
+    before: ExpectedSpans,
+    policy: KVCache,
+    refresh_interval: int,
 ) -> Tensor:
-    """Where the next span begins, after a step up to ``end``: ``[R]`` int64.
+    """Where the next span begins, after a step up to ``end`` has been decided: ``[R]`` int64.
 
-    The runner keeps it as ``num_computed_tokens``.
+    The runner keeps it as ``num_computed_tokens``. K/V of a block just decided are those of its masks
+    and blends: a block-causal span begins with it again.
     """
-    block_start = state.prompt_len[slots] + state.block_start[slots]
     if policy == "block":
-        return torch.minimum(end, block_start)
+        return torch.minimum(end, before.block_start)
+    block_start = state.prompt_len[slots] + state.block_start[slots]
     return expected_spans(state, slots, block_start, policy, 0, refresh_interval).first

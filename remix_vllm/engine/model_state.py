@@ -151,10 +151,10 @@ class ReMixModelState(ModelState):
         self._mix(tokens)
         return {"input_ids": None, "inputs_embeds": self.inputs_embeds[:size]}
 
-    def finish_step(self) -> tuple[StepRows, Tensor] | None:
-        """Rows of the step under way and the end of each span, ``[R]``; None in a dummy run."""
+    def finish_step(self) -> Step | None:
+        """The step under way, which ends; None in a dummy run."""
         step, self.step = self.step, None
-        return step and (step.rows, step.tokens.first + step.tokens.lengths)
+        return step
 
     def _mix(self, tokens: StepTokens) -> None:
         """Put the mixed embeddings of the positions in state C over their mask embeddings."""

@@ -37,16 +37,20 @@ class ReMixSampler:
         step = self.state.finish_step()
         if step is None:
             return self._profile(logits, input_batch)
-        rows, end = step
-        slots = input_batch.idx_mapping[: input_batch.num_reqs]
-        committed = decode(self.state.canvas, slots, rows, logits, self.state.limits)
+        slots, end = step.tokens.slots, step.tokens.first + step.tokens.lengths
+        committed = decode(self.state.canvas, slots, step.rows, logits, self.state.limits)
         tokens = committed.tokens
         if tokens.device.type == "cpu":
             # The rows become Python lists: no longer than needed where knowing costs nothing.
             tokens = tokens[:, : int(committed.count.max())]
         options = self.state.options
         first = next_first(
-            self.state.canvas, slots, end, options.kv_cache, options.refresh_interval
+            self.state.canvas,
+            slots,
+            end,
+            step.expected,
+            options.kv_cache,
+            options.refresh_interval,
         )
         return SamplerOutput(
             sampled_token_ids=tokens.to(torch.int32),

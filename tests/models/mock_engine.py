@@ -107,7 +107,7 @@ class MockWorker:
             for b, slot in enumerate(batch)
         ]
         committed = decode(self.state, numbers, rows, torch.cat(logits), self.limits)
-        following = next_first(self.state, numbers, first + lengths, policy, every)
+        following = next_first(self.state, numbers, first + lengths, expected, policy, every)
         for slot, computed in zip(batch, following.tolist(), strict=True):
             slot.computed = computed
         return {
@@ -245,6 +245,7 @@ def mock_config(model: Path, settings: dict[str, Any], **arguments: Any) -> Any:
         model=str(model),
         dtype="float32",
         max_model_len=MAX_MODEL_LEN,
+        skip_tokenizer_init=True,
         enforce_eager=True,
         additional_config={"remix": settings},
         **engine,
