@@ -2,9 +2,10 @@
 
     python -m benchmarks.accuracy [--count 200] [--json accuracy.json] [--decoding NAME=JSON ...]
 
-Every decoding answers the same questions, all given to one engine at once. Prints a Markdown table and
-writes JSON. The default decodings are one token per step, threshold and remix, as a request would name
-them; ``--decoding`` replaces them, for example ``--decoding 'low beta={"beta_mix": 0.3}'``.
+Every decoding answers the same questions, all given to one engine at once. Prints a Markdown table
+and writes JSON. The default decodings are one token per step, threshold and remix, as a request
+would name them; ``--decoding`` replaces them, for example ``--decoding 'low beta={"beta_mix":
+0.3}'``.
 """
 
 import argparse
@@ -72,7 +73,8 @@ def measure(llm: Any, decodings: dict[str, dict[str, Any]], count: int) -> list[
 
 
 def table(results: Sequence[Result]) -> str:
-    """Markdown: one line per decoding, accuracy / NFE / tokens per forward in each task's column."""
+    """Markdown: one line per decoding, accuracy / NFE / tokens per forward in each task's
+    column."""
     tasks = list(dict.fromkeys(r.task for r in results))
     lines = ["| decoding | " + " | ".join(tasks) + " | mean |", "|---" * (len(tasks) + 2) + "|"]
     for decoding in dict.fromkeys(r.decoding for r in results):
@@ -110,7 +112,9 @@ def main() -> None:
     )
     decodings = parse_decodings(arguments.decoding or ()) or DECODINGS
     results = measure(llm, decodings, arguments.count)
-    print(f"\naccuracy / NFE per answer / tokens per forward, {arguments.count} questions per task\n")
+    print(
+        f"\naccuracy / NFE per answer / tokens per forward, {arguments.count} questions per task\n"
+    )
     print(table(results))
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(r) for r in results], indent=1))

@@ -2,8 +2,9 @@
 
     python -m benchmarks.demo
 
-Starts ``vllm serve <shipped model> --decoding remix``, sends one held-out question of each task through the
-``openai`` client, and the same again decoded one token per step, and prints what both took.
+Starts ``vllm serve <shipped model> --decoding remix``, sends one held-out question of each task
+through the ``openai`` client, and the same again decoded one token per step, and prints what both
+took.
 """
 
 import time
@@ -11,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from openai import OpenAI
+
 import remix_vllm
 from benchmarks.server import vllm_serve
 from benchmarks.tasks import TASKS, examples
-from openai import OpenAI
 
 MODEL = Path(remix_vllm.__file__).parent / "assets" / "tiny-llada"
 MAX_TOKENS = 48
@@ -75,7 +77,9 @@ def main() -> None:
                 )
             print()
         for label, (tokens, nfe) in totals.items():
-            print(f"{label}: {tokens} tokens in {nfe} forward evaluations ({tokens / nfe:.2f} each)")
+            print(
+                f"{label}: {tokens} tokens in {nfe} forward evaluations ({tokens / nfe:.2f} each)"
+            )
     print("server stopped")
 
 

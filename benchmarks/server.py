@@ -27,7 +27,8 @@ class Server:
 
 @contextlib.contextmanager
 def vllm_serve(model: str | Path, arguments: Sequence[str] = ()) -> Iterator[Server]:
-    """Start ``vllm serve MODEL ARGUMENTS`` on a free port, wait until it is healthy, and stop it at the end.
+    """Start ``vllm serve MODEL ARGUMENTS`` on a free port, wait until it is healthy, and stop it at
+    the end.
 
     Raises:
         RuntimeError: the server ended or did not become healthy; the text has the end of its log.

@@ -1,10 +1,11 @@
-"""Options of ReMix decoding: their names, defaults, ranges, presets and error messages, in one place.
+"""Options of ReMix decoding: their names, defaults, ranges, presets and error messages, in one
+place.
 
 Two records come out of here. :class:`EngineOptions` is read once per engine from
-``vllm_config.additional_config["remix"]`` (the command-line flags write there too, so it reaches every
-worker process with the engine configuration). :class:`RequestOptions` is what one request decodes with:
-the engine's defaults, overlaid with the request's ``SamplingParams.extra_args`` (``vllm_xargs`` in the
-OpenAI API). Nothing here imports torch or vLLM.
+``vllm_config.additional_config["remix"]`` (the command-line flags write there too, so it reaches
+every worker process with the engine configuration). :class:`RequestOptions` is what one request
+decodes with: the engine's defaults, overlaid with the request's ``SamplingParams.extra_args``
+(``vllm_xargs`` in the OpenAI API). Nothing here imports torch or vLLM.
 """
 
 from collections.abc import Mapping
@@ -24,8 +25,8 @@ DECODINGS: tuple[str, ...] = get_args(Decoding)
 PRESETS: tuple[str, ...] = get_args(Preset)
 
 RESUME_NFE_KEY = "remix_resume_nfe"
-"""Key under which the scheduler tells a worker, in ``extra_args``, how many forwards a preempted request
-had done when the block it resumes in began. Never accepted from a client."""
+"""Key under which the scheduler tells a worker, in ``extra_args``, how many forwards a preempted
+request had done when the block it resumes in began. Never accepted from a client."""
 
 VLLM_EXTRA_ARGS = frozenset({"kv_transfer_params", "ec_transfer_params"})
 """Keys that vLLM itself puts into ``extra_args``; they pass through untouched."""
@@ -35,17 +36,18 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What one request decodes with. Every field is an option of the same name."""
 
     decoding: Decoding
-    """``remix``; ``threshold`` (parallel confidence decoding, no mixing); ``low_confidence`` (LLaDA's
-    fixed schedule)."""
+    """``remix``; ``threshold`` (parallel confidence decoding, no mixing); ``low_confidence``
+    (LLaDA's fixed schedule)."""
     preset: Preset
     """Where the values not given come from."""
     threshold: float
     """A position whose top probability exceeds this is decided."""
     js_threshold: float
-    """Jensen-Shannon divergence (natural log, at most 0.693) between a position's distributions of two
-    consecutive steps above which it is rejected, that is, goes back to the mask embedding."""
+    """Jensen-Shannon divergence (natural log, at most 0.693) between a position's distributions of
+    two consecutive steps above which it is rejected, that is, goes back to the mask embedding."""
     beta_mix: float
-    """Weight of the predicted embedding in the input of a mixing position; 0 is threshold decoding."""
+    """Weight of the predicted embedding in the input of a mixing position; 0 is threshold
+    decoding."""
     block_length: int
     """Positions of one block; only the leftmost unfinished block is decided."""
     max_nfe: int | None
@@ -55,13 +57,15 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     accept_cap: bool
     """Decide at most ``min(max(int(0.7 n), 5), 20)`` of n undecided positions per step."""
     rejection: Rejection
-    """``sticky``: a rejected position is compared with an all-zero row, as in the official code, which
-    below js_threshold 0.31 keeps it masked until it is decided. ``one_step``: it is masked for one step
-    and compared afresh after it."""
+    """``sticky``: a rejected position is compared with an all-zero row, as in the official code,
+    which below js_threshold 0.31 keeps it masked until it is decided. ``one_step``: it is masked
+    for one step and compared afresh after it."""
     mixing_start: int
-    """Forwards of the request after which positions may mix: 1 is the paper's rule, 2 the official code's."""
+    """Forwards of the request after which positions may mix: 1 is the paper's rule, 2 the official
+    code's."""
     history_across_blocks: bool
-    """Compare a block's first distributions with those of the step before, made in the previous block."""
+    """Compare a block's first distributions with those of the step before, made in the previous
+    block."""
     exclude_mask: bool
     """Never predict the mask token or an id beyond the tokenizer, nor let one into the mixture."""
     mix_top_k: int
@@ -78,8 +82,8 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_whole_region(self) -> bool:
-        """True if decisions depend on positions outside the active block: such a request must fit the
-        canvas window, and starts again from its first block after preemption."""
+        """True if decisions depend on positions outside the active block: such a request must fit
+        the canvas window, and starts again from its first block after preemption."""
         return not self.exclude_mask or (self.mixes and self.history_across_blocks)
 
 
@@ -133,8 +137,8 @@ PRESET_VALUES: dict[str, dict[str, Any]] = {
     },
     "remix": _PAPER | {"threshold": 0.9, "js_threshold": 0.1},
 }
-"""Option values of each preset. ``official`` is what the official code does, in float32; ``paper`` the
-published rules; ``remix`` the default (measurements: docs/design.md)."""
+"""Option values of each preset. ``official`` is what the official code does, in float32; ``paper``
+the published rules; ``remix`` the default (measurements: docs/design.md)."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,14 +149,16 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     given: dict[str, Any]
     """Request options the operator set; they hold for requests that do not name another preset."""
     window: int
-    """Positions of the canvas counted from the start of the active block: at most this many masks are
-    in a forward. A generation of at most ``window`` tokens is the paper's setting."""
+    """Positions of the canvas counted from the start of the active block: at most this many masks
+    are in a forward. A generation of at most ``window`` tokens is the paper's setting."""
     stream: Stream
-    """``committed``: the decided prefix is streamed as soon as it stands; ``block``: whole blocks."""
+    """``committed``: the decided prefix is streamed as soon as it stands; ``block``: whole
+    blocks."""
     kv_cache: KVCache
     """Which keys and values are kept between steps. Full attention: ``none`` (the whole sequence is
-    recomputed each step: exact), ``prefix`` (all before the active block is kept, and refreshed at each
-    block's start) or ``dual`` (all but the active block is). Block-causal models: ``block`` (exact)."""
+    recomputed each step: exact), ``prefix`` (all before the active block is kept, and refreshed at
+    each block's start) or ``dual`` (all but the active block is). Block-causal models: ``block``
+    (exact)."""
     refresh_interval: int
     """``prefix`` and ``dual``: also refresh after so many steps of a block; 0 is never."""
     history_gib: float
@@ -162,8 +168,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def history_rows(self) -> int:
-        """Positions per slot for which a distribution and mixing candidates are kept: the active block,
-        or the whole window if the engine's own defaults look beyond the block."""
+        """Positions per slot for which a distribution and mixing candidates are kept: the active
+        block, or the whole window if the engine's own defaults look beyond the block."""
         if self.defaults.needs_whole_region:
             return self.window
         return self.defaults.block_length
@@ -191,7 +197,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         engine = ENGINE_DEFAULTS | {"kv_cache": "block" if block_causal else "none"} | given
         if (engine["kv_cache"] == "block") != block_causal:
             allowed = "'block'" if block_causal else "'none', 'prefix' or 'dual'"
-            raise OptionError("kv_cache", engine["kv_cache"], f"for this model allowed is {allowed}")
+            raise OptionError(
+                "kv_cache", engine["kv_cache"], f"for this model allowed is {allowed}"
+            )
         if block_causal:
             # The forward ends with the active block: nothing after it can be attended to.
             engine["window"] = default_block_length
@@ -202,7 +210,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         }
         defaults = _resolve(base | options)
         if defaults.block_length > engine["window"]:
-            raise OptionError("block_length", defaults.block_length, f"at most window ({engine['window']})")
+            raise OptionError(
+                "block_length", defaults.block_length, f"at most window ({engine['window']})"
+            )
         parsed = cls(defaults=defaults, given=options, **engine)
         parsed._check_policy(defaults)
         return parsed
@@ -222,8 +232,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     def request_options(self, extra_args: Mapping[str, Any] | None) -> RequestOptions:
         """Options of a request with these ``extra_args``.
 
-        A request that names a preset starts from that preset's values; otherwise the operator's hold.
-        ``block_length`` is the operator's either way unless the request gives it.
+        A request that names a preset starts from that preset's values; otherwise the operator's
+        hold. ``block_length`` is the operator's either way unless the request gives it.
 
         Raises:
             OptionError: as :meth:`parse`, or a value this engine has no room for.
@@ -242,9 +252,13 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             base |= self.given
         options = _resolve(base | ours)
         if options.block_length > self.window:
-            raise OptionError("block_length", options.block_length, f"at most the server's window ({self.window})")
+            raise OptionError(
+                "block_length", options.block_length, f"at most the server's window ({self.window})"
+            )
         if options.mixes and options.block_length > self.history_rows:
-            allowed = f"at most {self.history_rows}, the server's block_length, for decoding 'remix'"
+            allowed = (
+                f"at most {self.history_rows}, the server's block_length, for decoding 'remix'"
+            )
             raise OptionError("block_length", options.block_length, allowed)
         self._check_policy(options)
         return options
@@ -253,16 +267,16 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Check that a generation of ``max_tokens`` fits what ``options`` need.
 
         Raises:
-            OptionError: the options look beyond the active block and the generation exceeds the rows
-                this engine keeps (``window`` of them only under an ``official`` default).
+            OptionError: the options look beyond the active block and the generation exceeds the
+                rows this engine keeps (``window`` of them only under an ``official`` default).
         """
         if not options.needs_whole_region:
             return
         rows = self.history_rows if options.mixes else self.window
         if max_tokens > rows:
             allowed = (
-                f"at most {rows} with preset '{options.preset}' (its decisions depend on the whole "
-                f"generation region); start the server with preset 'official' for up to {self.window}"
+                f"at most {rows} with preset '{options.preset}', whose decisions look at all of the "
+                f"generation region; a server started with it takes up to {self.window}"
             )
             raise OptionError("max_tokens", max_tokens, allowed)
 
@@ -297,5 +311,7 @@ def _resolve(options: Mapping[str, Any]) -> RequestOptions:
     for name, field in REQUEST_FIELDS.items():
         values[name] = field.normalise(values[name])
     if values["alpha_min"] > values["alpha_max"]:
-        raise OptionError("alpha_min", values["alpha_min"], f"at most alpha_max ({values['alpha_max']})")
+        raise OptionError(
+            "alpha_min", values["alpha_min"], f"at most alpha_max ({values['alpha_max']})"
+        )
     return RequestOptions(**values)

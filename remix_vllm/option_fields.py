@@ -8,7 +8,8 @@ import msgspec
 
 
 class OptionError(ValueError):
-    """An option's value is not allowed. The text names the option, its value and what is allowed."""
+    """An option's value is not allowed. The text names the option, its value and what is
+    allowed."""
 
     def __init__(self, name: str, value: Any, allowed: str) -> None:
         super().__init__(f"remix option {name}={value!r}: {allowed}")

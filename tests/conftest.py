@@ -2,8 +2,8 @@
 
 import os
 
-# Before anything imports vLLM. In-process engines start in a fraction of the time, and let tests look
-# at the scheduler and the model state.
+# Before anything imports vLLM. In-process engines start in a fraction of the time, and let tests
+# look # at the scheduler and the model state.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -33,7 +33,8 @@ def oracle(shipped_model: Path) -> Oracle:
 
 @pytest.fixture(scope="session")
 def engine(shipped_model: Path) -> Iterator[Callable[..., object]]:
-    """``engine(**kwargs)``: an ``LLM`` on the shipped model with these arguments, started once a session."""
+    """``engine(**kwargs)``: an ``LLM`` on the shipped model with these arguments, started once a
+    session."""
     started: dict[EngineSpec, object] = {}
 
     def get(**kwargs: object) -> object:

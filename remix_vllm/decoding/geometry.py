@@ -1,8 +1,8 @@
 """Which positions a step computes: the span of a sequence, under each KV policy.
 
-A sequence is the prompt, what is decided, and the canvas. Under every policy a step computes one span
-``[first, end)`` of absolute positions, whose queries attend to ``[0, extent)`` or, for block-causal
-models, to the end of their own block:
+A sequence is the prompt, what is decided, and the canvas. Under every policy a step computes one
+span ``[first, end)`` of absolute positions, whose queries attend to ``[0, extent)`` or, for
+block-causal models, to the end of their own block:
 
 ========  =======================================  ==========================  ====================
 policy    first step of a block, refreshes         other steps                 extent
@@ -13,8 +13,9 @@ dual      whole sequence                           active block                c
 block     from the last block with final K/V on    active block                end of each block
 ========  =======================================  ==========================  ====================
 
-The scheduler asks :class:`Geometry` in numbers; the worker, which knows what is decided one step earlier,
-asks :func:`expected_spans` on tensors. A step whose span is not the expected one is left alone.
+The scheduler asks :class:`Geometry` in numbers; the worker, which knows what is decided one step
+earlier, asks :func:`expected_spans` on tensors. A step whose span is not the expected one is left
+alone.
 """
 
 from dataclasses import dataclass
@@ -79,10 +80,9 @@ class Geometry:
             return Span(self.prompt_len + start, canvas_end)
         return Span(self.prompt_len + start, self.prompt_len + self.block_end(start))
 
-
     def denoises(self, span: Span, start: int, step_in_block: int) -> bool:
-        """Whether the worker decides something in a step over ``span`` when its state is at this step of
-        the block at ``start``; the counterpart of :func:`expected_spans`."""
+        """Whether the worker decides something in a step over ``span`` when its state is at this
+        step of the block at ``start``; the counterpart of :func:`expected_spans`."""
         expected = self.span(start, step_in_block, computed=span.first)
         if self.policy == "block":
             return span.end == expected.end and span.first <= self.prompt_len + start
@@ -117,9 +117,7 @@ def expected_spans(
     prompt = state.prompt_len[slots]
     block_start, block_end = prompt + start, prompt + state.block_end(slots)
     if policy == "block":
-        return ExpectedSpans(
-            torch.minimum(first, block_start), block_end, block_end, block_start
-        )
+        return ExpectedSpans(torch.minimum(first, block_start), block_end, block_end, block_start)
     canvas_end = prompt + torch.minimum(state.region_len[slots], start + window)
     step = state.steps_in_block[slots]
     whole = step == 0
@@ -144,8 +142,8 @@ def next_first(
 ) -> Tensor:
     """Where the next span begins, after a step up to ``end`` has been decided: ``[R]`` int64.
 
-    The runner keeps it as ``num_computed_tokens``. K/V of a block just decided are those of its masks
-    and blends: a block-causal span begins with it again.
+    The runner keeps it as ``num_computed_tokens``. K/V of a block just decided are those of its
+    masks and blends: a block-causal span begins with it again.
     """
     if policy == "block":
         return torch.minimum(end, before.block_start)

@@ -54,8 +54,8 @@ def generate(
         window: a forward sees the region up to this many positions after the active block's start.
         stop_token_ids: the generation ends at the first of these once all before it is final.
         grid_offset: prompt tokens inside the first block, where blocks are counted from position 0.
-        before_forward: told, before each forward, the absolute start and end of the active block and
-            the steps the block has had; a model that approximates its forwards goes by it.
+        before_forward: told, before each forward, the absolute start and end of the active block
+            and the steps the block has had; a model that approximates its forwards goes by it.
 
     Raises:
         ValueError: ``window`` is below ``options.block_length``.

@@ -59,9 +59,9 @@ def flatten(slots: Tensor, first: Tensor, lengths: Tensor, num_tokens: int) -> S
 def select_rows(state: CanvasState, tokens: StepTokens, expected: ExpectedSpans) -> StepRows:
     """Rows of a step.
 
-    A request whose span is not the expected one is left alone: the step was planned before the block
-    that its state is in had begun (asynchronous scheduling), or only computes a part of the prompt. So is
-    a request with nothing left to decide.
+    A request whose span is not the expected one is left alone: the step was planned before the
+    block that its state is in had begun (asynchronous scheduling), or only computes a part of the
+    prompt. So is a request with nothing left to decide.
     """
     slots = tokens.slots
     planned_end = tokens.first + tokens.lengths

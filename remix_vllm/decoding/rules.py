@@ -1,8 +1,8 @@
 """The rules of one step on flat rows: which positions are decided, which mix, which are rejected.
 
-A *row* is one undecided position of one request; ``batch`` maps it to its request in this step, and rows
-are ordered by (request, position). Every rule reads only rows of the same request, so nothing about a
-request depends on its neighbours.
+A *row* is one undecided position of one request; ``batch`` maps it to its request in this step, and
+rows are ordered by (request, position). Every rule reads only rows of the same request, so nothing
+about a request depends on its neighbours.
 """
 
 import torch
@@ -21,8 +21,8 @@ def accept(
 ) -> Tensor:
     """Decide the most confident rows of each request.
 
-    Of the rows above ``threshold`` at most ``cap`` are decided, and at least ``floor`` rows whatever
-    their confidence. Ties go to the leftmost position.
+    Of the rows above ``threshold`` at most ``cap`` are decided, and at least ``floor`` rows
+    whatever their confidence. Ties go to the leftmost position.
 
     Args:
         confidence: top probability of each row, ``[N]`` float32.
@@ -70,13 +70,17 @@ def js_divergence(p: Tensor, q: Tensor) -> Tensor:
 
 
 def kept_weights(
-    top_probabilities: Tensor, top_k: Tensor, alpha_scale: Tensor, alpha_min: Tensor, alpha_max: Tensor
+    top_probabilities: Tensor,
+    top_k: Tensor,
+    alpha_scale: Tensor,
+    alpha_min: Tensor,
+    alpha_max: Tensor,
 ) -> Tensor:
     """Weights of the mixing candidates: probabilities inside the adaptive nucleus, zero outside.
 
     The nucleus keeps candidates while their running sum is at most
-    ``clamp(alpha_scale * top, alpha_min, alpha_max)``; the one that crosses is dropped (official code),
-    the first always stays.
+    ``clamp(alpha_scale * top, alpha_min, alpha_max)``; the one that crosses is dropped (official
+    code), the first always stays.
 
     Args:
         top_probabilities: ``[N, K]`` float32, descending.

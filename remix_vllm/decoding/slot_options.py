@@ -1,4 +1,5 @@
-"""The options of every slot as tensors, so that one step decides a batch whose rows differ in all of them."""
+"""The options of every slot as tensors, so that one step decides a batch whose rows differ in all
+of them."""
 
 import torch
 from torch import Tensor

@@ -1,8 +1,9 @@
 """Per-slot decoding state: what is decided, what mixes, and what the rejection rule remembers.
 
 A *slot* is the index the model runner gives a running request. Positions are *generation indices*,
-counted from the prompt's end, unless a name says otherwise. Only :func:`remix_vllm.decoding.step.decode`
-writes here between :meth:`CanvasState.add` and the slot's next use.
+counted from the prompt's end, unless a name says otherwise. Only
+:func:`remix_vllm.decoding.step.decode` writes here between :meth:`CanvasState.add` and the slot's
+next use.
 """
 
 from collections.abc import Sequence
@@ -19,14 +20,14 @@ UNPINNED = -1
 class CanvasState:
     """State of ``num_slots`` requests.
 
-    Memory: ``num_slots * history_rows * (4 * vocab_size + 12 * top_k)`` bytes for the distributions of
-    the rejection rule and the mixing candidates, plus 17 bytes per slot and position.
+    Memory: ``num_slots * history_rows * (4 * vocab_size + 12 * top_k)`` bytes for the distributions
+    of the rejection rule and the mixing candidates, plus 17 bytes per slot and position.
 
     Args:
         num_slots: requests held at once.
         max_model_len: longest prompt plus generation.
-        history_rows: positions per slot that may mix; position ``g`` uses row ``g % history_rows``, so
-            no two positions that may mix at the same time may be that far apart.
+        history_rows: positions per slot that may mix; position ``g`` uses row ``g % history_rows``,
+            so no two positions that may mix at the same time may be that far apart.
         vocab_size: columns of the logits.
         mask_token_id: id fed at undecided positions.
         top_k: mixing candidates kept per position.

@@ -1,4 +1,5 @@
-"""One denoising step of a batch: logits in, decided tokens out. The only writer of running state."""
+"""One denoising step of a batch: logits in, decided tokens out. The only writer of running
+state."""
 
 from typing import NamedTuple
 
@@ -26,11 +27,11 @@ class StepLimits(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """Tokens a step returns: the first ``count`` of each row of ``tokens``."""
+    """Tokens a step returns: the first ``lengths`` of each row of ``tokens``."""
 
     tokens: Tensor
     """``[R, window]`` int64."""
-    count: Tensor
+    lengths: Tensor
     """``[R]`` int64."""
 
 
@@ -97,13 +98,15 @@ def _remember(
     token: Tensor,
     statistics: RowStatistics,
 ) -> None:
-    """Mix or reject what is still undecided, and keep the distributions the next step compares with."""
+    """Mix or reject what is still undecided, and keep the distributions the next step compares
+    with."""
     options, slot = state.options, rows.slot
     undecided = rows.active & ~accepted
     rejected = undecided & compared & (statistics.divergence > options.js_threshold[slot])
     started = state.steps[slot] >= options.mixing_start[slot]
     sticky = options.sticky[slot]
-    # The official code goes on comparing a position it decided as the mask, which it will open again.
+    # The official code goes on comparing a position it decided as the mask, which it will open
+    # again.
     reopens = options.across_blocks[slot] & (token == state.mask_token_id)
     kept = remembers & ~(rejected & ~sticky) & (~accepted | reopens)
 
@@ -135,8 +138,8 @@ def _advance_blocks(state: CanvasState, slots: Tensor, finished: Tensor) -> None
 
 
 def _commit(state: CanvasState, slots: Tensor, limits: StepLimits) -> Committed:
-    """Return the decided prefix. A decided mask, which the official rules allow, is not final before
-    the last block is done."""
+    """Return the decided prefix. A decided mask, which the official rules allow, is not final
+    before the last block is done."""
     committed, region = state.committed[slots], state.region_len[slots]
     start = state.block_start[slots]
     end = start if limits.whole_blocks else state.block_end(slots)

@@ -1,8 +1,9 @@
 """Decoding strategies: how many positions a step may and must decide.
 
-A strategy is three numbers per request: a confidence ``threshold``, a ``cap`` on the rows above it and a
-``floor`` decided whatever their confidence. ``remix`` and ``threshold`` share them and differ in mixing;
-``low_confidence`` (LLaDA's decoding) sets the threshold out of reach and the floor to its schedule.
+A strategy is three numbers per request: a confidence ``threshold``, a ``cap`` on the rows above it
+and a ``floor`` decided whatever their confidence. ``remix`` and ``threshold`` share them and differ
+in mixing; ``low_confidence`` (LLaDA's decoding) sets the threshold out of reach and the floor to
+its schedule.
 """
 
 from typing import NamedTuple
@@ -41,8 +42,8 @@ def budget(state: CanvasState, slots: Tensor, undecided: Tensor) -> Budget:
 
 
 def _schedule(state: CanvasState, slots: Tensor) -> Tensor:
-    """LLaDA's fixed schedule: a block's positions spread evenly over its steps, the first steps taking
-    one more where they do not divide."""
+    """LLaDA's fixed schedule: a block's positions spread evenly over its steps, the first steps
+    taking one more where they do not divide."""
     positions = state.block_undecided[slots]
     steps = state.options.steps_per_block[slots]
     steps = torch.where(steps > 0, steps, positions).clamp_min(1)

@@ -1,9 +1,9 @@
 """What each query attends to, told to the attention backend without masks.
 
-All attention is non-causal; what a query may see is only ever a prefix of its own sequence, given as a
-row's ``seq_len``. A block-causal span over several blocks is given as several *virtual rows* over one block
-table, one per block, each ending where its block ends: K/V of a forward are written before they are read,
-layer by layer, so a block sees the blocks before it in the same forward.
+All attention is non-causal; what a query may see is only ever a prefix of its own sequence, given
+as a row's ``seq_len``. A block-causal span over several blocks is given as several *virtual rows*
+over one block table, one per block, each ending where its block ends: K/V of a forward are written
+before they are read, layer by layer, so a block sees the blocks before it in the same forward.
 """
 
 from typing import Any, NamedTuple
@@ -49,7 +49,8 @@ def whole_rows(
 def block_rows(
     first: np.ndarray, lengths: np.ndarray, block_length: int, device: torch.device
 ) -> AttentionRows:
-    """One row per block of each span ``[first, first + length)``; blocks are counted from position 0.
+    """One row per block of each span ``[first, first + length)``; blocks are counted from position
+    0.
 
     Args:
         first, lengths: ``[R]`` integers; a span may begin or end inside a block.

@@ -17,8 +17,8 @@ class Capacity:
     def __init__(self, options: EngineOptions, model_config: ModelConfig) -> None:
         self.options = options
         self.min_tokens: int = model_config.max_model_len
-        """Tokens a step must have room for: a whole sequence, of which it computes all or nothing; for
-        a block-causal model the block just decided and the active one."""
+        """Tokens a step must have room for: a whole sequence, of which it computes all or nothing;
+        for a block-causal model the block just decided and the active one."""
         if options.kv_cache == "block":
             self.min_tokens = 2 * options.window
         self.bytes_per_sequence: int = (

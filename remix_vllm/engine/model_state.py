@@ -1,11 +1,12 @@
 """Model state of the diffusion runner: fills a step's input embeddings from the canvas state.
 
 vLLM's Model Runner V2 owns the batch and calls the hooks of its ``ModelState`` interface
-(``vllm/v1/worker/gpu/model_states/interface.py``). A request has no draft tokens here: each step is a
-whole sequence with no token computed before (``kv_cache: none``), its logits rows are chosen in
+(``vllm/v1/worker/gpu/model_states/interface.py``). A request has no draft tokens here: each step is
+a whole sequence with no token computed before (``kv_cache: none``), its logits rows are chosen in
 :meth:`ReMixModelState.prepare_inputs`, and the sampler returns as many tokens as have become final.
 
-Invariant: between :meth:`add_request` and the slot's next use only the sampler writes the canvas state.
+Invariant: between :meth:`add_request` and the slot's next use only the sampler writes the canvas
+    state.
 """
 
 from typing import Any, NamedTuple
@@ -121,8 +122,8 @@ class ReMixModelState(ModelState):
     ) -> None:
         """Lay out a real step; vLLM calls this before everything else that asks about it.
 
-        Spans begin at the runner's own count of computed tokens, not the scheduler's: with asynchronous
-        scheduling it knows one step more.
+        Spans begin at the runner's own count of computed tokens, not the scheduler's: with
+        asynchronous scheduling it knows one step more.
         """
         slots = input_batch.idx_mapping[: input_batch.num_reqs]
         first = num_computed_tokens[slots].to(torch.int64)

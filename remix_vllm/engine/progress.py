@@ -13,10 +13,11 @@ from remix_vllm.decoding.geometry import Geometry, Span
 class Progress:
     """Position and forward count of one request.
 
-    The count is kept in vLLM's own per-request record, ``RequestSpecDecodeMetrics``: one observation per
-    denoising forward, so ``num_spec_steps`` is the NFE and ``num_accepted_draft_tokens`` the tokens
-    returned. It is what ``RequestOutput.outputs[0].spec_decode_metrics`` and the API's
-    ``metrics.speculative_decoding`` show.
+    The count is kept in vLLM's own per-request record, ``RequestSpecDecodeMetrics``: one
+    observation per denoising forward, so ``num_spec_steps`` is the NFE and
+    ``num_accepted_draft_tokens`` the tokens returned. It is what
+    ``RequestOutput.outputs[0].spec_decode_metrics`` and the API's ``metrics.speculative_decoding``
+    show.
     """
 
     def __init__(

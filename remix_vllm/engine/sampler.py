@@ -42,7 +42,7 @@ class ReMixSampler:
         tokens = committed.tokens
         if tokens.device.type == "cpu":
             # The rows become Python lists: no longer than needed where knowing costs nothing.
-            tokens = tokens[:, : int(committed.count.max())]
+            tokens = tokens[:, : int(committed.lengths.max())]
         options = self.state.options
         first = next_first(
             self.state.canvas,
@@ -56,7 +56,7 @@ class ReMixSampler:
             sampled_token_ids=tokens.to(torch.int32),
             logprobs_tensors=None,
             num_nans=None,
-            num_sampled=committed.count.to(torch.int32),
+            num_sampled=committed.lengths.to(torch.int32),
             # The runner adds a step's length to its count of computed tokens and subtracts this.
             num_rejected=(end - first).to(torch.int32),
         )

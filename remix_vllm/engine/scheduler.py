@@ -1,19 +1,22 @@
 """Scheduler of denoising steps, on vLLM's own scheduler.
 
-vLLM's scheduler lets ``num_computed_tokens`` catch up with a request's tokens. Here a step computes one
-span of positions (:mod:`remix_vllm.decoding.geometry`), all or nothing, and ``num_computed_tokens`` is
-where the next span begins. What is relied on in vLLM 0.32:
+vLLM's scheduler lets ``num_computed_tokens`` catch up with a request's tokens. Here a step computes
+one span of positions (:mod:`remix_vllm.decoding.geometry`), all or nothing, and
+``num_computed_tokens`` is where the next span begins. What is relied on in vLLM 0.32:
 
-* ``_mamba_block_aligned_split`` is called for every candidate in the running and in the waiting loop when
-  ``need_mamba_block_aligned_split`` is set, before KV pages are allocated for ``num_computed_tokens`` and
-  the number it returns; that number is scheduled, and 0 defers the request.
+* ``_mamba_block_aligned_split`` is called for every candidate in the running and in the waiting
+  loop when ``need_mamba_block_aligned_split`` is set, before KV pages are allocated for
+  ``num_computed_tokens`` and the number it returns; that number is scheduled, and 0 defers the
+  request.
 * ``num_sampled_tokens_per_step`` is 0 for a diffusion model, so no step reserves a position for an
   autoregressive token; with ``num_spec_tokens`` 0 no draft tokens travel either.
-* ``allocate_slots`` hashes no page beyond a request's known tokens. A page holds whole blocks, so a page
-  that is hashed holds decided tokens only, and the step it is hashed in computes their final K/V.
+* ``allocate_slots`` hashes no page beyond a request's known tokens. A page holds whole blocks, so a
+  page that is hashed holds decided tokens only, and the step it is hashed in computes their final
+  K/V.
 
-Invariant: outside ``schedule`` no K/V at or after a running request's ``num_computed_tokens`` is ever read
-by a later step without being written by it, but those that ``prefix`` and ``dual`` keep on purpose.
+Invariant: outside ``schedule`` no K/V at or after a running request's ``num_computed_tokens`` is
+ever read by a later step without being written by it, but those that ``prefix`` and ``dual`` keep
+on purpose.
 """
 
 from typing import Any
@@ -110,8 +113,8 @@ class ReMixScheduler(Scheduler):
             self.progress[request.request_id].restart_block()
 
     def _resume(self, request: Request, progress: Progress) -> None:
-        """Start the active block again. Not at preemption: with asynchronous scheduling a step may be
-        under way then, whose tokens are still delivered before vLLM lets the request back in."""
+        """Start the active block again. Not at preemption: with asynchronous scheduling a step may
+        be under way then, whose tokens are still delivered before vLLM lets the request back in."""
         progress.restart_block()
         request.spec_decode_metrics = progress.metrics
         params = request.sampling_params
@@ -126,12 +129,13 @@ class ReMixScheduler(Scheduler):
 class ReMixAsyncScheduler(ReMixScheduler, AsyncScheduler):
     """The same, planning a step before the one before it has returned.
 
-    What has been returned changes a span only when the active block changes; a step planned for a block
-    that is already done is left alone by the worker.
+    What has been returned changes a span only when the active block changes; a step planned for a
+    block that is already done is left alone by the worker.
     """
 
     def _update_request_with_output(
         self, request: Request, new_token_ids: list[int], is_stale: bool = False
     ) -> tuple[list[int], bool]:
-        # AsyncScheduler counts placeholders of sampled and draft tokens, of which there are none here.
+        # AsyncScheduler counts placeholders of sampled and draft tokens, of which there are none
+        # here.
         return Scheduler._update_request_with_output(self, request, new_token_ids, is_stale)

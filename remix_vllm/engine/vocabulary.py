@@ -29,7 +29,8 @@ def mask_token_id(vllm_config: VllmConfig) -> int:
 
 
 def forbidden_mask(vllm_config: VllmConfig, mask_token_id: int) -> Tensor:
-    """Ids never predicted, ``[vocabulary]`` bool: the mask id and embedding rows beyond the tokenizer."""
+    """Ids never predicted, ``[vocabulary]`` bool: the mask id and embedding rows beyond the
+    tokenizer."""
     rows = vllm_config.model_config.get_vocab_size()
     forbidden = forbidden_tokens(mask_token_id, _tokenizer(vllm_config), rows)
     banned = torch.zeros(rows, dtype=torch.bool)

@@ -1,4 +1,5 @@
-"""Input embeddings of mixing positions: a gather and a weighted sum, never a product with the table."""
+"""Input embeddings of mixing positions: a gather and a weighted sum, never a product with the
+table."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
 """Everything a step reads off its logits, row block by row block.
 
-No float32 tensor of all rows by the vocabulary is ever made: temporaries are ``block * V`` floats, a few
-of them at once, whatever the batch.
+No float32 tensor of all rows by the vocabulary is ever made: temporaries are ``block * V`` floats,
+a few of them at once, whatever the batch.
 """
 
 from typing import NamedTuple
@@ -21,9 +21,11 @@ class RowStatistics(NamedTuple):
     token: Tensor
     """Its id, the lowest of equals, ``[N]`` int64."""
     divergence: Tensor
-    """Jensen-Shannon divergence from the remembered distribution, 0 without one, ``[N]`` float32."""
+    """Jensen-Shannon divergence from the remembered distribution, 0 without one, ``[N]``
+    float32."""
     top_probability: Tensor
-    """Most likely tokens' probabilities, descending, ``[N, K]`` float32; zeros where not asked for."""
+    """Most likely tokens' probabilities, descending, ``[N, K]`` float32; zeros where not asked
+    for."""
     top_id: Tensor
     """Their ids, ``[N, K]`` int64."""
 
@@ -44,9 +46,10 @@ def row_statistics(
     Args:
         logits: ``[N, V]``, any floating dtype.
         forbidden: ids never predicted, ``[V]`` bool.
-        exclude: rows the ban applies to, ``[N]`` bool. Such a row's distribution is over the allowed
-            ids alone.
-        remembers: rows with a history, ``[N]`` bool; the others need neither divergence nor candidates.
+        exclude: rows the ban applies to, ``[N]`` bool. Such a row's distribution is over the
+            allowed ids alone.
+        remembers: rows with a history, ``[N]`` bool; the others need neither divergence nor
+            candidates.
         history_rows: row of ``history`` of each, ``[N]`` int64.
         history: ``[rows, V]`` float32, written.
         has_history: ``[rows]`` bool, read; the caller updates it.

@@ -84,8 +84,8 @@ def _with_fitting_limits(original: Callable[..., None]) -> Callable[..., None]:
             self.max_num_seqs = capacity.max_sequences
         if free_tokens and self.max_num_batched_tokens < capacity.min_tokens:
             logger.info(
-                "max_num_batched_tokens is raised from %d to %d, so that a step has room for what it "
-                "computes of one sequence as a whole",
+                "max_num_batched_tokens is raised from %d to %d: so much of one sequence is "
+                "computed as a whole",
                 self.max_num_batched_tokens,
                 capacity.min_tokens,
             )

@@ -1,4 +1,5 @@
-"""The engine against the oracle, float32: token ids and NFE of every request, whatever shares its batch."""
+"""The engine against the oracle, float32: token ids and NFE of every request, whatever shares its
+batch."""
 
 import random
 from typing import Any
@@ -74,7 +75,8 @@ def test_official_preset_as_the_servers_default_sees_the_whole_window(
 
 
 def test_preempted_requests_return_the_same_tokens_and_nfe(engine: Any, oracle: Any) -> None:
-    """A pool of KV pages too small for all of them: some lose their pages in the middle of a block."""
+    """A pool of KV pages too small for all of them: some lose their pages in the middle of a
+    block."""
     settings = {"window": 24, "block_length": 8}
     llm = engine(
         num_gpu_blocks_override=7,

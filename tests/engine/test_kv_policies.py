@@ -1,4 +1,5 @@
-"""``prefix`` and ``dual`` against an oracle that makes the same approximation: same tokens, same NFE."""
+"""``prefix`` and ``dual`` against an oracle that makes the same approximation: same tokens, same
+NFE."""
 
 from typing import Any
 

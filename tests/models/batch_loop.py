@@ -1,4 +1,5 @@
-"""Drives the batched decoding state with a model per request, as the engine does, but without vLLM."""
+"""Drives the batched decoding state with a model per request, as the engine does, but without
+vLLM."""
 
 from dataclasses import dataclass, field
 
@@ -31,7 +32,8 @@ class Request:
 
 
 class BatchLoop:
-    """Runs requests to their end; a request may arrive late and be preempted at given engine steps."""
+    """Runs requests to their end; a request may arrive late and be preempted at given engine
+    steps."""
 
     def __init__(
         self,
@@ -121,10 +123,12 @@ class BatchLoop:
                         0,
                         lambda partial: partial,
                     )[0]
-            logits.append(request.model(embeds)[rows.token_index[rows.batch == b] - tokens.starts[b]])
+            logits.append(
+                request.model(embeds)[rows.token_index[rows.batch == b] - tokens.starts[b]]
+            )
         committed = decode(state, slots, rows, torch.cat(logits), self.limits)
         for request, new, count in zip(
-            requests, committed.tokens.tolist(), committed.count.tolist(), strict=True
+            requests, committed.tokens.tolist(), committed.lengths.tolist(), strict=True
         ):
             before = self._block_start(request)
             request.token_ids += new[:count]

@@ -1,4 +1,5 @@
-"""The approximations ``prefix`` and ``dual`` in plain torch: some positions keep stale keys and values."""
+"""The approximations ``prefix`` and ``dual`` in plain torch: some positions keep stale keys and
+values."""
 
 import torch
 from torch import Tensor
@@ -9,10 +10,11 @@ from tests.models.plain_llada import Block, PlainLLaDA, rotary_angles, rotate
 
 
 class CachedReference(PlainReference):
-    """A model that computes part of the sequence, as a KV policy says, and reads the rest from a cache.
+    """A model that computes part of the sequence, as a KV policy says, and reads the rest from a
+    cache.
 
-    ``before_forward`` is the reference loop's hook. Logits of positions not computed are zero; the loop
-    reads only those of the active block.
+    ``before_forward`` is the reference loop's hook. Logits of positions not computed are zero; the
+    loop reads only those of the active block.
     """
 
     def __init__(self, model: PlainLLaDA, policy: str, refresh_interval: int = 0) -> None:

@@ -1,4 +1,5 @@
-"""The real scheduler with a worker that has no vLLM in it: canvas state, a toy model and its pages."""
+"""The real scheduler with a worker that has no vLLM in it: canvas state, a toy model and its
+pages."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -98,9 +99,7 @@ class MockWorker:
         lengths = torch.tensor(list(scheduled.values()))
         tokens = flatten(numbers, first, lengths, int(lengths.sum()))
         policy, every = self.options.kv_cache, self.options.refresh_interval
-        expected = expected_spans(
-            self.state, numbers, first, policy, self.options.window, every
-        )
+        expected = expected_spans(self.state, numbers, first, policy, self.options.window, every)
         rows = select_rows(self.state, tokens, expected)
         logits = [
             self._forward(slot, b, int(lengths[b]), int(expected.extent[b]), rows, tokens.starts)
@@ -113,7 +112,7 @@ class MockWorker:
         return {
             name: row[:count]
             for name, row, count in zip(
-                scheduled, committed.tokens.tolist(), committed.count.tolist(), strict=True
+                scheduled, committed.tokens.tolist(), committed.lengths.tolist(), strict=True
             )
         }
 
@@ -146,13 +145,14 @@ class MockWorker:
 
 
 class MockEngine:
-    """Scheduler and worker in lockstep, or with one step in flight as under asynchronous scheduling."""
+    """Scheduler and worker in lockstep, or with one step in flight as under asynchronous
+    scheduling."""
 
     def __init__(self, vllm_config: Any, num_pages: int, page_size: int) -> None:
+        from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
         from vllm.v1.structured_output import StructuredOutputManager
-        from vllm.utils.hashing import sha256
 
         from remix_vllm.engine.options import engine_options
         from remix_vllm.engine.scheduler_choice import make_scheduler
@@ -186,7 +186,12 @@ class MockEngine:
         self.in_flight: deque[tuple[Any, dict[str, list[int]]]] = deque()
 
     def add(
-        self, name: str, model: ToyModel, prompt: list[int], max_tokens: int, options: dict[str, Any]
+        self,
+        name: str,
+        model: ToyModel,
+        prompt: list[int],
+        max_tokens: int,
+        options: dict[str, Any],
     ) -> None:
         from vllm import SamplingParams
         from vllm.v1.request import Request

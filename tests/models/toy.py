@@ -1,4 +1,5 @@
-"""A small random "model" whose every logit depends on every input embedding, without a transformer."""
+"""A small random "model" whose every logit depends on every input embedding, without a
+transformer."""
 
 import torch
 from torch import Tensor

@@ -1,7 +1,8 @@
 """Toy models with attention: what a position sees is the mean of the embeddings in a range.
 
-The embedding a position was fed when it was last computed is its "key and value", so a stale, missing or
-foreign cache entry changes the logits. `PagedToy` reads them from pages; the references hold them in order.
+The embedding a position was fed when it was last computed is its "key and value", so a stale,
+missing or foreign cache entry changes the logits. `PagedToy` reads them from pages; the references
+hold them in order.
 """
 
 import torch
@@ -25,7 +26,8 @@ class BlockCausalToy(ToyModel):
 
 
 class CachedToy(ToyModel):
-    """The approximations ``prefix`` and ``dual``: positions outside the span keep their cached embedding."""
+    """The approximations ``prefix`` and ``dual``: positions outside the span keep their cached
+    embedding."""
 
     policy = "prefix"
     refresh_interval = 0

@@ -1,4 +1,5 @@
-"""Random arrivals, aborts and preemptions against the real scheduler: outputs equal the oracle's."""
+"""Random arrivals, aborts and preemptions against the real scheduler: outputs equal the
+oracle's."""
 
 from dataclasses import dataclass
 from random import Random
@@ -77,7 +78,13 @@ def random_request(rng: Random, policy: Policy) -> dict[str, Any]:
         # Shared beginnings, for the prefix cache.
         prompt = shared[: rng.choice([7, 16, 33, 40])] + prompt
     options: dict[str, Any] = rng.choice(
-        [{}, {"decoding": "low_confidence"}, {"threshold": 0.3}, {"max_nfe": 12}, {"js_threshold": 0.0}]
+        [
+            {},
+            {"decoding": "low_confidence"},
+            {"threshold": 0.3},
+            {"max_nfe": 12},
+            {"js_threshold": 0.0},
+        ]
     )
     if not policy.block_causal and rng.random() < 0.3:
         options = options | {"block_length": 5}
@@ -112,7 +119,7 @@ def test_random_interleavings_equal_the_oracle(
     waiting = [(f"r{i}", random_request(rng, policy)) for i in range(16)]
     requests = dict(waiting)
     aborted: set[str] = set()
-    for step in range(2000):
+    for _ in range(2000):
         while waiting and rng.random() < 0.4:
             name, request = waiting.pop(0)
             model = policy.model(request["seed"])

@@ -1,4 +1,5 @@
-"""The batched rules against the oracle: same tokens, same number of forwards, whatever else is in the batch."""
+"""The batched rules against the oracle: same tokens, same number of forwards, whatever else is in
+the batch."""
 
 from typing import Any
 
