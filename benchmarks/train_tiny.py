@@ -12,7 +12,6 @@ two processes, which share the tasks of a step; one process without the launcher
 
 import argparse
 import json
-import math
 import time
 from itertools import islice
 from pathlib import Path
@@ -22,24 +21,26 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 
+from benchmarks.drills import drill
 from benchmarks.tasks import TASKS, examples
 from benchmarks.tiny_accuracy import evaluate
+from benchmarks.tiny_card import Row, model_card
 from benchmarks.tiny_tokenizer import EOT, build_tokenizer, render_prompt
 from tests.models.plain_llada import PlainLLaDA
 
 SEED = 7
-EXAMPLES_PER_STEP = {
-    "sudoku": 20,
-    "countdown": 12,
-    "addition": 16,
-    "phrases": 8,
-    "word_problems": 10,
-}
+# Rows of each kind in a step, one record a cycle; the second turns to what the first left over.
+CYCLES = (
+    {"sudoku": 12, "countdown": 6, "addition": 8, "phrases": 8, "word_problems": 8, "drills": 12},
+    {"sudoku": 8, "countdown": 12, "addition": 4, "phrases": 20, "word_problems": 10, "drills": 8},
+)
+CYCLE_STEPS = 2400
+DRILL_LENGTH = 48
 # One thread each: at this size two processes that meet once a step lose less to a busy machine than
 # two threads that meet in every operation. The shares cost about the same.
-SHARES = (("sudoku", "addition"), ("countdown", "phrases", "word_problems"))
+SHARES = (("sudoku", "addition", "phrases"), ("countdown", "word_problems", "drills"))
 LARGEST_PADDING = 96
 PEAK_LR, WARMUP_STEPS, EMA_DECAY = 2e-3, 200, 0.998
 MAX_LENGTH, VOCAB_SIZE, EMBEDDING_SIZE = 512, 1024, 832
@@ -49,7 +50,7 @@ ARCHITECTURE = {
     "model_type": "llada",
     "block_type": "llama",
     "d_model": 128,
-    "n_layers": 6,
+    "n_layers": 4,
     "n_heads": 4,
     "n_kv_heads": 4,
     "mlp_hidden_size": 384,
@@ -99,6 +100,9 @@ def initialise(model: PlainLLaDA) -> None:
             nn.init.normal_(
                 parameter, std=model.config["d_model"] ** -0.5 * (deep if into_residual else 1.0)
             )
+    # Untied, but born equal: copying a word from the prompt is then learned once, not word by word.
+    with torch.no_grad():
+        model.head.copy_(model.embedding)
 
 
 def mask_response(length: int, rng: Random) -> list[bool]:
@@ -114,18 +118,17 @@ def mask_response(length: int, rng: Random) -> list[bool]:
     return [i in chosen for i in range(length)]
 
 
-def make_batch(tokenizer, name: str, rng: Random) -> tuple[Tensor, Tensor, Tensor]:
+def make_batch(tokenizer, name: str, count: int, rng: Random) -> tuple[Tensor, Tensor, Tensor]:
     """Ids, masked positions and loss weights `[B, L]` of one task. Rows are made equally long with
     end-of-text, which belongs to the answer, so nothing is ever hidden from attention."""
     eot, eos = tokenizer.convert_tokens_to_ids(EOT), tokenizer.eos_token_id
     rows = []
-    for example in islice(
-        examples(TASKS[name], rng.getrandbits(63), held_out=False), EXAMPLES_PER_STEP[name]
-    ):
+    stream = examples(TASKS[name], rng.getrandbits(63), held_out=False)
+    for example in islice(stream, count):
         prompt = tokenizer(render_prompt(example.prompt)).input_ids
         rows.append((prompt, tokenizer(example.answer).input_ids + [eot]))
     longest = max(len(prompt) + len(answer) for prompt, answer in rows)
-    total = longest + int(LARGEST_PADDING * rng.random() ** 6)
+    total = longest + int(LARGEST_PADDING * rng.random() ** 10)
     if rng.random() < 0.05:  # a request may ask for fewer tokens than the answer has
         total = max(len(prompt) for prompt, _ in rows) + rng.randint(8, 16)
 
@@ -147,6 +150,18 @@ def make_batch(tokenizer, name: str, rng: Random) -> tuple[Tensor, Tensor, Tenso
     return torch.tensor(ids), torch.tensor(masked), torch.tensor(weights)
 
 
+def make_drills(tokenizer, count: int, rng: Random) -> tuple[Tensor, Tensor, Tensor]:
+    """As `make_batch`, without a prompt. At most half of a row is masked, so that most equations
+    keep enough to be solved."""
+    ids, masked = [], []
+    for _ in range(count):
+        text = tokenizer(tokenizer.bos_token + drill(rng)).input_ids
+        ids.append(text[:DRILL_LENGTH])
+        chosen = set(rng.sample(range(1, DRILL_LENGTH), rng.randint(4, DRILL_LENGTH // 2)))
+        masked.append([i in chosen for i in range(DRILL_LENGTH)])
+    return torch.tensor(ids), torch.tensor(masked), torch.ones(count, DRILL_LENGTH)
+
+
 def batch_loss(model: PlainLLaDA, ids: Tensor, masked: Tensor, weights: Tensor) -> Tensor:
     seen = ids.masked_fill(masked, model.config["mask_token_id"])
     hidden = model.hidden(model.model.transformer.wte(seen))[masked]
@@ -154,11 +169,11 @@ def batch_loss(model: PlainLLaDA, ids: Tensor, masked: Tensor, weights: Tensor) 
     return (losses * weights[masked]).sum() / weights[masked].sum()
 
 
-def learning_rate(step: int, steps: int) -> float:
-    if step < WARMUP_STEPS:
-        return PEAK_LR * (step + 1) / WARMUP_STEPS
-    progress = (step - WARMUP_STEPS) / max(steps - WARMUP_STEPS, 1)
-    return PEAK_LR * (0.02 + 0.98 * (1 + math.cos(math.pi * progress)) / 2)
+def learning_rate(step: int) -> float:
+    """Level, then down over the last quarter of each cycle, which so ends with a usable model."""
+    warmup = min((step + 1) / WARMUP_STEPS, 1.0)
+    decay = min((CYCLE_STEPS - step % CYCLE_STEPS) / (CYCLE_STEPS / 4), 1.0)
+    return PEAK_LR * min(warmup, decay)
 
 
 def sum_gradients(model: PlainLLaDA) -> None:
@@ -169,6 +184,13 @@ def sum_gradients(model: PlainLLaDA) -> None:
         gradient.copy_(part.view_as(gradient))
 
 
+def follow(average: Tensor, current: Tensor, updates: Tensor) -> Tensor:
+    """A moving average that is short at first, so that the start is soon forgotten."""
+    return torch.lerp(
+        average, current, 1 - min(EMA_DECAY, (1 + int(updates)) / (10 + int(updates)))
+    )
+
+
 class Run:
     """Everything a checkpoint holds."""
 
@@ -176,7 +198,7 @@ class Run:
         torch.manual_seed(SEED)
         self.model = PlainLLaDA(config)
         initialise(self.model)
-        self.average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(EMA_DECAY))
+        self.average = AveragedModel(self.model, avg_fn=follow)
         matrices = [p for p in self.model.parameters() if p.dim() == 2]
         scales = [p for p in self.model.parameters() if p.dim() == 1]
         groups = [
@@ -203,18 +225,23 @@ class Run:
             getattr(self, name).load_state_dict(saved[name])
         self.step, self.seconds = saved["step"], saved["seconds"]
 
-    def train_step(self, tokenizer, steps: int) -> dict[str, float]:
+    def train_step(self, tokenizer) -> dict[str, float]:
+        rows = CYCLES[self.step // CYCLE_STEPS]
         losses = {}
-        for name in SHARES[dist.get_rank()] if dist.is_initialized() else TASKS:
+        for name in SHARES[dist.get_rank()] if dist.is_initialized() else rows:
             rng = Random(f"{SEED}:{self.step}:{name}")
-            loss = batch_loss(self.model, *make_batch(tokenizer, name, rng))
+            if name == "drills":
+                batch = make_drills(tokenizer, rows[name], rng)
+            else:
+                batch = make_batch(tokenizer, name, rows[name], rng)
+            loss = batch_loss(self.model, *batch)
             loss.backward()
             losses[name] = loss.item()
         if dist.is_initialized():
             sum_gradients(self.model)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.step, steps)
+            group["lr"] = learning_rate(self.step)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.average.update_parameters(self.model)
@@ -234,23 +261,21 @@ def export(model: PlainLLaDA, tokenizer, output: Path) -> None:
     (output / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
 
 
-def report(model: PlainLLaDA, tokenizer, count: int, length: int) -> None:
+def measure(model: PlainLLaDA, tokenizer, count: int, length: int) -> list[Row]:
+    rows = []
     for name in TASKS:
         slow = evaluate(model, tokenizer, name, count, length)
         fast = evaluate(model, tokenizer, name, count, length, threshold=0.9)
-        print(
-            f"{name:14} n={count} length={length} "
-            f"low-confidence {slow.accuracy:.3f} ({slow.forwards:.1f} forwards)  "
-            f"threshold 0.9 {fast.accuracy:.3f} ({fast.forwards:.1f} forwards)",
-            flush=True,
-        )
+        rows.append(Row(name, slow, fast))
+        print(f"{name}: one token a step {slow}, threshold 0.9 {fast}", flush=True)
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=4500)
+    parser.add_argument("--steps", type=int, default=len(CYCLES) * CYCLE_STEPS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument(
         "--evaluate", type=int, default=500, help="held-out examples per task in the final table"
@@ -277,7 +302,7 @@ def main() -> None:
 
     mark = time.monotonic()
     while run.step < options.steps and not options.export_only:
-        losses = run.train_step(tokenizer, options.steps)
+        losses = run.train_step(tokenizer)
         if run.step % 100 == 0:
             run.seconds, mark = run.seconds + time.monotonic() - mark, time.monotonic()
             shown = " ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
@@ -291,7 +316,17 @@ def main() -> None:
 
     export(run.average.module, tokenizer, options.output)
     print(f"trained {run.step} steps in {run.seconds:.0f}s", flush=True)
-    report(PlainLLaDA.load(options.output), tokenizer, options.evaluate, options.length)
+    shipped = PlainLLaDA.load(options.output)
+    card = model_card(
+        measure(shipped, tokenizer, options.evaluate, options.length),
+        options.length,
+        parameters=parameters,
+        steps=run.step,
+        minutes=run.seconds / 60,
+        ids=len(tokenizer),
+        embedding_rows=EMBEDDING_SIZE,
+    )
+    (options.output / "README.md").write_text(card)
 
 
 if __name__ == "__main__":

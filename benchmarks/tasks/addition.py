@@ -1,4 +1,4 @@
-"""Sums of two numbers of two or three digits."""
+"""Sums of two numbers of two digits without a carry, answered with the equation."""
 
 import re
 from random import Random
@@ -8,16 +8,18 @@ from benchmarks.tasks.example import Example
 PROMPT = re.compile(r"What is (\d+)\+(\d+)\?")
 
 
+def summands(rng: Random) -> tuple[int, int]:
+    """Uniform over the sum of each column, so that no digit of an answer is the usual one."""
+    tens, units = rng.randint(2, 9), rng.randint(0, 9)
+    a = 10 * rng.randint(1, tens - 1) + rng.randint(0, units)
+    return a, 10 * tens + units - a
+
+
 def generate(rng: Random) -> Example:
-    digits = 3 if rng.random() < 0.8 else 2
-    low, high = 10 ** (digits - 1), 10**digits
-    a = rng.randrange(low, high - low)
-    b = rng.randrange(low, high - a)  # the sum keeps the number of digits
-    if rng.random() < 0.5:
-        a, b = b, a
-    return Example(f"What is {a}+{b}?", str(a + b))
+    a, b = summands(rng)
+    return Example(f"What is {a}+{b}?", f"{a}+{b}={a + b}")
 
 
 def check(prompt: str, answer: str) -> bool:
     a, b = map(int, PROMPT.fullmatch(prompt).groups())
-    return answer.strip() == str(a + b)
+    return answer.strip() == f"{a}+{b}={a + b}"

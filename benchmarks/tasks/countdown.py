@@ -8,7 +8,7 @@ from random import Random
 from benchmarks.tasks.example import Example
 
 OPERATORS = {"+": add, "-": sub, "*": mul}
-LARGEST_NUMBER = 9
+LARGEST_NUMBER = 6
 LARGEST_TARGET = 99
 PROMPT = re.compile(r"Use (\d+), (\d+), (\d+) to make (\d+)\.")
 

@@ -4,6 +4,7 @@ import re
 from operator import add, mul, sub
 from random import Random
 
+from benchmarks.tasks.addition import summands
 from benchmarks.tasks.example import Example
 
 NAMES = ("Ada", "Ben", "Clara", "David", "Emma", "Finn", "Gina", "Hugo", "Iris", "Jack")
@@ -19,19 +20,17 @@ STORIES = (
 QUESTION = " How many {thing} does {name} have now?"
 
 
-def _numbers(sign: str, rng: Random) -> tuple[int, int]:
+def numbers(sign: str, rng: Random) -> tuple[int, int]:
+    """Small products, and sums and differences without a carry."""
     if sign == "*":
-        return rng.randint(2, 9), rng.randint(2, 9)
-    if sign == "+":
-        a = rng.randint(10, 89)
-        return a, rng.randint(10, 99 - a) if a < 89 else 10
-    a = rng.randint(20, 99)
-    return a, rng.randint(10, a - 10)
+        return rng.randint(2, 5), rng.randint(2, 5)
+    a, b = summands(rng)
+    return (a, b) if sign == "+" else (a + b, b)
 
 
 def generate(rng: Random) -> Example:
     sign, story, _ = rng.choice(STORIES)
-    a, b = _numbers(sign, rng)
+    a, b = numbers(sign, rng)
     prompt = (story + QUESTION).format(name=rng.choice(NAMES), thing=rng.choice(THINGS), a=a, b=b)
     return Example(prompt, solve(prompt))
 
