@@ -275,8 +275,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         rows = self.history_rows if options.mixes else self.window
         if max_tokens > rows:
             allowed = (
-                f"at most {rows} with preset '{options.preset}', whose decisions look at all of the "
-                f"generation region; a server started with it takes up to {self.window}"
+                f"at most {rows} with preset '{options.preset}', whose decisions look at the whole "
+                f"region; a server started with it takes up to {self.window}"
             )
             raise OptionError("max_tokens", max_tokens, allowed)
 

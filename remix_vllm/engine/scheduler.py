@@ -46,6 +46,21 @@ class ReMixScheduler(Scheduler):
         self._grid_from_zero = family.block_grid == "zero"
         self.progress: dict[str, Progress] = {}
         self._budget = 0
+        self._check_pages()
+
+    def _check_pages(self) -> None:
+        """Not in the configuration hook: the platform chooses the page size after it.
+
+        Raises:
+            ValueError: a page could be hashed while a block in it is still being denoised.
+        """
+        length = self.options.window
+        caches = self.options.kv_cache == "block" and self.cache_config.enable_prefix_caching
+        if caches and self.block_size % length:
+            raise ValueError(
+                f"block_size={self.block_size}: with prefix caching a page of the KV cache holds whole "
+                f"diffusion blocks; allowed are multiples of {length}, or enable_prefix_caching=False"
+            )
 
     def add_request(self, request: Request) -> None:
         super().add_request(request)
