@@ -54,7 +54,14 @@ class Progress:
         return self.geometry.prompt_len + self.block_start
 
     def next_span(self, computed: int) -> Span:
-        """Span of the next denoising step if those under way leave the active block open."""
+        """Span of the next denoising step if those under way leave the active block open.
+
+        Args:
+            computed: positions whose K/V were final before the steps under way. One planned for a
+                block that is now done computes the K/V of its decided tokens: the final ones.
+        """
+        for span in self._under_way:
+            computed = max(computed, min(span.end, self.final_positions))
         return self.geometry.span(self.block_start, self._next_step(), computed)
 
     def plan(self, span: Span) -> None:

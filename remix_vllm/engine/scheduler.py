@@ -92,7 +92,8 @@ class ReMixScheduler(Scheduler):
             end = min(progress.final_positions, first + self._budget // length * length)
         if not 0 < end - first <= self._budget:
             return 0
-        if self.options.kv_cache != "block":
+        if request.status == RequestStatus.RUNNING:
+            # Pages are allocated from here on. A waiting request begins where its cached pages end.
             request.num_computed_tokens = first
         self._budget -= end - first
         return end - first
