@@ -2,12 +2,14 @@
 
 Symptom     A prompt that contains the mask token (typed by a user, and turned into its id by the
             tokenizer) is taken for a hole to fill. A sampling parameter that greedy decoding cannot
-            honour is ignored without a word.
+            honour is ignored without a word. A checkpoint whose `generation_config.json` leaves out
+            the family's end-of-turn token generates past it.
 Mechanism   Every request passes `InputProcessor.process_inputs`, offline and served, streamed or
             not; for served models it calls `remix_vllm.serving.guard` before and after. What it
             returns has the prompt's ids and `max_tokens` filled in. The guard belongs to the
             `InputProcessor`, so engines of one process stay apart and every API-server process
-            builds its own from the configuration it gets.
+            builds its own from the configuration it gets. It also holds the ids that end every
+            generation, to which the family's are added.
 Upstream    `vllm/v1/engine/input_processor.py`. The hooks meant for this see too little:
             `validate_params` of a logits processor is a class method that gets neither the
             configuration nor the prompt; `Platform.validate_request` gets the prompt, but only a
@@ -42,6 +44,7 @@ def _attach_guard(processor_cls: "type[InputProcessor]") -> None:
     def __init__(
         self: "InputProcessor", vllm_config: "VllmConfig", *args: Any, **kwargs: Any
     ) -> None:
+        from remix_vllm.engine.vocabulary import stop_token_ids
         from remix_vllm.serving.guard import RequestGuard
 
         stock(self, vllm_config, *args, **kwargs)
@@ -49,6 +52,9 @@ def _attach_guard(processor_cls: "type[InputProcessor]") -> None:
         self.remix_guard = RequestGuard(vllm_config) if served else None
         if served:
             early_refusal.apply()
+            declared = self.generation_config_fields
+            stops = stop_token_ids(vllm_config, declared.get("eos_token_id"))
+            self.generation_config_fields = declared | {"eos_token_id": stops}
 
     processor_cls.__init__ = __init__
 

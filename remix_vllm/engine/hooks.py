@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 
 from vllm.config import ModelConfig, VllmConfig
+from vllm.config.compilation import CUDAGraphMode
 from vllm.model_executor.models.config import MODELS_CONFIG_MAP, VerifyAndUpdateConfig
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
@@ -43,6 +44,8 @@ class ReMixConfigHook(VerifyAndUpdateConfig):
         block_causal = options.kv_cache == "block"
         vllm_config.scheduler_config.enable_chunked_prefill = block_causal
         vllm_config.attention_config.use_non_causal = True
+        # The rows of a step, one per block, are not those that a full graph would be captured with.
+        vllm_config.compilation_config.cudagraph_mode = CUDAGraphMode.PIECEWISE
         _disable_prefix_caching(vllm_config)
         _drop_generation_defaults(vllm_config.model_config)
 

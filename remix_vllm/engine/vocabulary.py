@@ -9,6 +9,7 @@ from vllm.tokenizers import cached_tokenizer_from_config
 
 from remix_vllm.families import family_of
 from remix_vllm.families.mask_token import forbidden_tokens, resolve_mask_token_id
+from remix_vllm.families.stop_tokens import resolve_stop_token_ids
 
 
 def _tokenizer(vllm_config: VllmConfig) -> Any | None:
@@ -26,6 +27,16 @@ def mask_token_id(vllm_config: VllmConfig) -> int:
     model_config = vllm_config.model_config
     family = family_of(model_config.architectures)
     return resolve_mask_token_id(model_config.hf_config, _tokenizer(vllm_config), family)
+
+
+def stop_token_ids(vllm_config: VllmConfig, declared: int | list[int] | None) -> list[int]:
+    """The ids that end a generation: those ``declared`` by ``generation_config.json``, the config's
+    and the tokenizer's end of sequence, and the family's own (LLaDA's ``<|eot_id|>``)."""
+    model_config = vllm_config.model_config
+    if declared is None:
+        declared = getattr(model_config.hf_config, "eos_token_id", None)
+    family = family_of(model_config.architectures)
+    return list(resolve_stop_token_ids(declared, _tokenizer(vllm_config), family))
 
 
 def forbidden_mask(vllm_config: VllmConfig, mask_token_id: int) -> Tensor:

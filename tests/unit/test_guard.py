@@ -183,3 +183,16 @@ def test_streaming_input_is_refused(processor: InputProcessor) -> None:
 
 def test_worker_gets_no_logits_processor(processor: InputProcessor) -> None:
     assert not processor.model_config.logits_processors
+
+
+def test_the_family_s_end_of_turn_ends_a_generation_that_its_files_do_not_name(
+    processor: InputProcessor,
+) -> None:
+    """The checkpoint has no generation_config.json, and its config names one end token only."""
+    end_of_turn = tiny_tokenizer().convert_tokens_to_ids("<|eot_id|>")
+    request = admit(processor)
+    assert request.sampling_params is not None
+    assert end_of_turn in request.sampling_params.stop_token_ids
+    ignoring = admit(processor, ignore_eos=True)
+    assert ignoring.sampling_params is not None
+    assert not ignoring.sampling_params.stop_token_ids
