@@ -86,9 +86,7 @@ def measure(llm: Any, policy: str, length: int, repeat: int) -> Result:
     # The first round warms up.
     median = statistics.median(seconds[1:])
     forwards = [sum(o.outputs[0].spec_decode_metrics.histogram) for o in outputs]
-    return Result(
-        policy, length, median, REQUESTS * MAX_TOKENS / median, statistics.mean(forwards)
-    )
+    return Result(policy, length, median, REQUESTS * MAX_TOKENS / median, statistics.mean(forwards))
 
 
 def table(results: list[Result]) -> str:

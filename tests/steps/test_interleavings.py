@@ -71,7 +71,9 @@ def expected(policy: Policy, engine: EngineOptions, request: dict[str, Any]) -> 
     )
 
 
-def random_request(rng: Random, policy: Policy) -> dict[str, Any]:
+def random_request(rng: Random, policy: Policy, model_seed: int) -> dict[str, Any]:
+    # Requests share pages only if they share a model; without sharing each has its own.
+    seed = model_seed if policy.block_causal else rng.randrange(1000)
     shared = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3] * 3
     prompt = [rng.randrange(20) for _ in range(rng.randint(1, 12))]
     if rng.random() < 0.5:
@@ -89,7 +91,7 @@ def random_request(rng: Random, policy: Policy) -> dict[str, Any]:
     if not policy.block_causal and rng.random() < 0.3:
         options = options | {"block_length": 5}
     return {
-        "seed": rng.randrange(1000),
+        "seed": seed,
         "prompt": prompt,
         "max_tokens": rng.choice([1, 3, 8, 30, 45, 45]),
         "options": options,
@@ -120,7 +122,7 @@ def run_interleaving(policy: Policy, config: Any, seed: int) -> int:
     """One random history, checked; returns its number of preemptions."""
     rng = Random(seed)
     engine = MockEngine(config, num_pages=14, page_size=PAGE)
-    waiting = [(f"r{i}", random_request(rng, policy)) for i in range(16)]
+    waiting = [(f"r{i}", random_request(rng, policy, seed)) for i in range(16)]
     requests = dict(waiting)
     aborted: set[str] = set()
     for _ in range(2000):
