@@ -58,8 +58,9 @@ class ReMixScheduler(Scheduler):
         caches = self.options.kv_cache == "block" and self.cache_config.enable_prefix_caching
         if caches and self.block_size % length:
             raise ValueError(
-                f"block_size={self.block_size}: with prefix caching a page of the KV cache holds whole "
-                f"diffusion blocks; allowed are multiples of {length}, or enable_prefix_caching=False"
+                f"block_size={self.block_size}: with prefix caching a page of the KV cache must "
+                f"hold whole diffusion blocks; allowed are multiples of {length}, or "
+                f"enable_prefix_caching=False"
             )
 
     def add_request(self, request: Request) -> None:
