@@ -51,9 +51,9 @@ def indent(text: str) -> str:
 
 
 def main() -> None:
-    print("$ vllm serve remix_vllm/assets/tiny-llada --decoding remix")
+    print("$ vllm serve remix_vllm/assets/tiny-llada --decoding remix --enforce-eager")
     began = time.monotonic()
-    with vllm_serve(MODEL, ["--decoding", "remix"]) as server:
+    with vllm_serve(MODEL, ["--decoding", "remix", "--enforce-eager"]) as server:
         print(f"healthy after {server.start_seconds:.0f} s at {server.url}\n")
         client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
         totals = {"remix": [0, 0], "one token per step": [0, 0]}
