@@ -35,7 +35,7 @@ def apply() -> None:
         guard = self.input_processor.remix_guard
         if guard is not None and isinstance(sampling_params, SamplingParams):
             guard.check_params(sampling_params)
-            if isinstance(prompt, dict) and prompt.get("prompt_token_ids"):
+            if isinstance(prompt, dict) and prompt.get("prompt_token_ids") is not None:
                 guard.check_prompt(prompt["prompt_token_ids"], sampling_params)
         return stock(self, prompt, sampling_params, *args, **kwargs)
 

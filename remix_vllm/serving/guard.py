@@ -63,9 +63,11 @@ class RequestGuard:
         """Check what can be checked once the prompt's ids are known.
 
         Raises:
-            VLLMValidationError: the prompt holds the mask token, or the generation is longer than
-                the options allow.
+            VLLMValidationError: the prompt is empty or holds the mask token, or the generation is
+                longer than the options allow.
         """
+        if not prompt:
+            raise VLLMValidationError("The prompt cannot be empty", parameter="prompt")
         if self.mask_token_id in prompt:
             raise VLLMValidationError(
                 f"prompt token {prompt.index(self.mask_token_id)} is {self.mask_token_id}, the "

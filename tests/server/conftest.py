@@ -26,6 +26,13 @@ CONFIG: dict[str, Any] = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Do not count the server's start, which has a limit of its own, as time of the first test."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(300, func_only=True))
+
+
 @pytest.fixture(scope="session")
 def tokenizer(shipped_model: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(shipped_model)

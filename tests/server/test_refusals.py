@@ -56,7 +56,6 @@ PARAMETERS = {
 PROMPTS = {
     "mask in a chat": ("chat/completions", user(f"what is {MASK}?"), ["reserved token"]),
     "mask in a text": ("completions", {"prompt": f"what is {MASK}?"}, ["reserved token"]),
-    "mask in ids": ("completions", {"prompt": [70, 760, 71]}, ["prompt token 1", "reserved"]),
     "empty text": ("completions", {"prompt": ""}, ["empty"]),
     "no prompt": ("completions", {"prompt": []}, ["at least one prompt"]),
     "empty ids": ("completions", {"prompt": [[]]}, ["empty"]),
@@ -98,6 +97,13 @@ def test_logprobs_of_a_chat(client: Client, body: dict[str, Any]) -> None:
 
 def test_logprobs_of_a_completion(client: Client) -> None:
     assert_refused(client, "completions", {"prompt": PROMPT, "logprobs": 1}, ["logprobs=1"])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_mask_among_raw_ids(client: Client, stream: bool) -> None:
+    """https://github.com/sgl-project/sglang/issues/35998, without any text."""
+    body = {"prompt": [70, client.oracle.mask_token_id, 71], "stream": stream}
+    assert_refused(client, "completions", body, ["prompt token 1", "reserved token"])
 
 
 def test_an_id_beyond_the_vocabulary(client: Client) -> None:
