@@ -1,6 +1,7 @@
 """Accuracy and forward evaluations of the shipped model on the held-out tasks, through the engine.
 
     python -m benchmarks.accuracy [--count 200] [--json accuracy.json] [--decoding NAME=JSON ...]
+        [--remix-config JSON]
 
 Every decoding answers the same questions, all given to one engine at once. Prints a Markdown table
 and writes JSON. The default decodings are one token per step, threshold and remix, as a request
@@ -98,6 +99,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200, help="questions per task")
     parser.add_argument("--json", type=Path, help="write the results here")
     parser.add_argument("--decoding", action="append", metavar="NAME=JSON")
+    parser.add_argument("--remix-config", type=json.loads, default={}, help="the engine's options")
     arguments = parser.parse_args()
     from vllm import LLM
 
@@ -109,6 +111,7 @@ def main() -> None:
         max_num_seqs=64,
         max_num_batched_tokens=8192,
         kv_cache_memory_bytes=1 << 29,
+        additional_config={"remix": arguments.remix_config},
     )
     decodings = parse_decodings(arguments.decoding or ()) or DECODINGS
     results = measure(llm, decodings, arguments.count)
