@@ -9,13 +9,16 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.models.engines import EngineSpec, start_engine
+from tests.models.mock_engine import mock_config
 from tests.models.oracle import Oracle
+from tests.models.policies import Policy
 
 ASSETS = Path(__file__).parent.parent / "remix_vllm" / "assets"
 
@@ -45,3 +48,52 @@ def engine(shipped_model: Path) -> Iterator[Callable[..., object]]:
 
     yield get
     started.clear()
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoints(
+    tmp_path_factory: pytest.TempPathFactory, shipped_model: Path
+) -> Callable[[int | None], Path]:
+    """A folder that holds only what a configuration is made from: for an SDAR model of this block
+    length, or for LLaDA (None)."""
+
+    def folder(block_length: int | None) -> Path:
+        if block_length is None:
+            return shipped_model
+        path = tmp_path_factory.mktemp(f"sdar{block_length}")
+        config = {
+            "architectures": ["SDARForCausalLM"],
+            "model_type": "sdar",
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 1,
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+            "intermediate_size": 16,
+            "vocab_size": 24,
+            "max_position_embeddings": 512,
+            "block_size": block_length,
+            "mask_token_id": 20,
+            "rope_theta": 1e6,
+            "rms_norm_eps": 1e-6,
+        }
+        (path / "config.json").write_text(json.dumps(config))
+        return path
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mock_configs(tiny_checkpoints: Callable[[int | None], Path]) -> Callable[..., object]:
+    """``mock_configs(policy, **arguments)``: a configuration for the mock engine, made once a
+    session."""
+    made: dict[str, object] = {}
+
+    def get(policy: Policy, **arguments: object) -> object:
+        key = repr((policy, sorted(arguments.items())))
+        if key not in made:
+            checkpoint = tiny_checkpoints(policy.checkpoint_block)
+            made[key] = mock_config(checkpoint, policy.settings, **arguments)
+        return made[key]
+
+    return get

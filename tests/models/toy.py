@@ -35,6 +35,8 @@ class ToyModel:
         self.head = random(hidden, vocab_size) * sharpness / hidden**0.5
         self.bias = torch.zeros(vocab_size)
         self.bias[mask_token_id] = mask_bias
+        self.forced: dict[int, int] = {}
+        """Absolute position -> the token that wins there, whatever the input."""
 
     def embed(self, token_ids: Tensor) -> Tensor:
         return self.embedding[token_ids]
@@ -46,4 +48,7 @@ class ToyModel:
     def logits(self, row: Tensor, seen: Tensor, position: int) -> Tensor:
         """Logits of one position, by itself: a product over more rows may round differently."""
         hidden = torch.tanh(row @ self.own + seen @ self.shared + self.codes[position])
-        return hidden @ self.head + self.bias
+        logits = hidden @ self.head + self.bias
+        if position in self.forced:
+            logits[self.forced[position]] = logits.max() + 3
+        return logits

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.models.mock_engine import MockEngine, mock_config
-from tests.steps.test_interleavings import PAGE, Policy, pages_of
+from tests.models.mock_run import pages_of
+from tests.models.policies import PAGE, Policy
 
 ALL_AT_ONCE = {"threshold": 0.0}
 

@@ -1,0 +1,141 @@
+"""A worker that has no vLLM in it: canvas state, a toy model and its pages."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from remix_vllm.config import RESUME_NFE_KEY, EngineOptions
+from remix_vllm.decoding.geometry import expected_spans, next_first
+from remix_vllm.decoding.rows import StepRows, flatten, select_rows
+from remix_vllm.decoding.state import CanvasState
+from remix_vllm.decoding.step import StepLimits, decode
+from remix_vllm.ops.mixed_embedding import mixed_embedding
+from tests.models.toy import ToyModel
+from tests.models.toy_attention import PagedToy
+
+VALID_TOKENS = 22
+MAX_MODEL_LEN = 96
+
+
+@dataclass
+class Slot:
+    model: ToyModel
+    number: int
+    prompt_len: int
+    pages: list[int]
+    computed: int
+
+
+@dataclass
+class MockWorker:
+    """Does with a scheduler's output what the runner, the model state and the sampler do."""
+
+    options: EngineOptions
+    models: dict[str, ToyModel]
+    grid_from_zero: bool
+    cache: PagedToy
+    max_num_seqs: int
+    slots: dict[str, Slot] = field(default_factory=dict)
+    nfe: int = 0
+
+    def __post_init__(self) -> None:
+        model = ToyModel(0)
+        self.free = list(range(self.max_num_seqs))
+        self.state = CanvasState(
+            self.max_num_seqs, MAX_MODEL_LEN, self.options.history_rows, model.vocab_size,
+            model.mask_token_id, model.vocab_size, torch.device("cpu"),
+        )  # fmt: skip
+        forbidden = torch.zeros(model.vocab_size, dtype=torch.bool)
+        forbidden[model.mask_token_id] = True
+        forbidden[VALID_TOKENS:] = True
+        self.limits = StepLimits(forbidden, self.options.window, False, 64)
+
+    def execute(self, output: Any) -> dict[str, list[int]]:
+        """Tokens that each scheduled request returns."""
+        for name in sorted(output.finished_req_ids | output.preempted_req_ids):
+            self._remove(name)
+        for data in output.scheduled_new_reqs:
+            self._add(data)
+        cached = output.scheduled_cached_reqs
+        for name, new in zip(cached.req_ids, cached.new_block_ids, strict=True):
+            if new is not None:
+                self.slots[name].pages += new[0]
+        return self._step(output.num_scheduled_tokens) if output.num_scheduled_tokens else {}
+
+    def _remove(self, name: str) -> None:
+        slot = self.slots.pop(name, None)
+        if slot is not None:
+            self.state.forget(slot.number)
+            self.free.append(slot.number)
+
+    def _add(self, data: Any) -> None:
+        self._remove(data.req_id)
+        params = data.sampling_params
+        options = self.options.request_options(params.extra_args)
+        slot = Slot(
+            self.models[data.req_id], self.free.pop(), data.prompt_len,
+            list(data.block_ids[0]), data.num_computed_tokens,
+        )  # fmt: skip
+        self.slots[data.req_id] = slot
+        self.state.add(
+            slot.number,
+            data.prefill_token_ids,
+            data.prompt_len,
+            min(params.max_tokens, MAX_MODEL_LEN - data.prompt_len),
+            options,
+            (params.extra_args or {}).get(RESUME_NFE_KEY, 0),
+            data.prompt_len % options.block_length if self.grid_from_zero else 0,
+        )
+
+    def _step(self, scheduled: dict[str, int]) -> dict[str, list[int]]:
+        batch = [self.slots[name] for name in scheduled]
+        numbers = torch.tensor([slot.number for slot in batch])
+        first = torch.tensor([slot.computed for slot in batch])
+        lengths = torch.tensor(list(scheduled.values()))
+        tokens = flatten(numbers, first, lengths, int(lengths.sum()))
+        policy, every = self.options.kv_cache, self.options.refresh_interval
+        expected = expected_spans(self.state, numbers, first, policy, self.options.window, every)
+        rows = select_rows(self.state, tokens, expected)
+        logits = [
+            self._forward(slot, b, int(lengths[b]), int(expected.extent[b]), rows, tokens.starts)
+            for b, slot in enumerate(batch)
+        ]
+        committed = decode(self.state, numbers, rows, torch.cat(logits), self.limits)
+        following = next_first(self.state, numbers, first + lengths, expected, policy, every)
+        for slot, computed in zip(batch, following.tolist(), strict=True):
+            slot.computed = computed
+        return {
+            name: row[:count]
+            for name, row, count in zip(
+                scheduled, committed.tokens.tolist(), committed.lengths.tolist(), strict=True
+            )
+        }
+
+    def _forward(
+        self, slot: Slot, b: int, length: int, extent: int, rows: StepRows, starts: Tensor
+    ) -> Tensor:
+        state, first = self.state, slot.computed
+        embeds = slot.model.embed(state.tokens[slot.number, first : first + length]).clone()
+        row0 = slot.number * state.history_rows
+        for row in range(row0, row0 + state.history_rows):
+            at = slot.prompt_len + int(state.owner[row]) - first
+            if state.mixed[row] and at < length:
+                embeds[at] = mixed_embedding(
+                    state.candidate_ids[row : row + 1],
+                    state.candidate_weights[row : row + 1],
+                    state.options.beta_mix[slot.number : slot.number + 1],
+                    slot.model.embedding[state.mask_token_id],
+                    slot.model.embedding,
+                    0,
+                    lambda partial: partial,
+                )[0]
+        end = first + length
+        if self.options.kv_cache == "block":
+            size = self.options.window
+            extents = [min((i // size + 1) * size, end) for i in range(first, end)]
+        else:
+            extents = [extent if bool(rows.live[b]) else end] * length
+        logits = self.cache.forward(slot.model, slot.pages, first, embeds, extents)
+        return logits[rows.token_index[rows.batch == b] - starts[b]]
