@@ -25,12 +25,14 @@ MAX_TOKENS = 48
 SEED = 2024
 DECODINGS: dict[str, dict[str, Any]] = {
     "low_confidence, one token per step": {"decoding": "low_confidence"},
+    "threshold 0.95": {"decoding": "threshold", "threshold": 0.95},
     "threshold 0.9": {"decoding": "threshold", "threshold": 0.9},
     "threshold 0.8": {"decoding": "threshold", "threshold": 0.8},
-    "threshold 0.6": {"decoding": "threshold", "threshold": 0.6},
-    "remix (default)": {},
-    "remix, preset paper": {"preset": "paper"},
-    "remix, preset official": {"preset": "official"},
+    "remix (default: 0.95)": {},
+    "remix at 0.9": {"threshold": 0.9},
+    "remix at 0.8": {"threshold": 0.8},
+    "remix, preset paper (0.8)": {"preset": "paper"},
+    "remix, preset official (0.8)": {"preset": "official"},
 }
 
 

@@ -135,7 +135,7 @@ PRESET_VALUES: dict[str, dict[str, Any]] = {
         "history_across_blocks": True,
         "exclude_mask": False,
     },
-    "remix": _PAPER | {"threshold": 0.9, "js_threshold": 0.1},
+    "remix": _PAPER | {"threshold": 0.95, "js_threshold": 0.1, "beta_mix": 0.4},
 }
 """Option values of each preset. ``official`` is what the official code does, in float32; ``paper``
 the published rules; ``remix`` the default (measurements: docs/design.md)."""

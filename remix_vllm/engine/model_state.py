@@ -1,12 +1,13 @@
 """Model state of the diffusion runner: fills a step's input embeddings from the canvas state.
 
 vLLM's Model Runner V2 owns the batch and calls the hooks of its ``ModelState`` interface
-(``vllm/v1/worker/gpu/model_states/interface.py``). A request has no draft tokens here: each step is
-a whole sequence with no token computed before (``kv_cache: none``), its logits rows are chosen in
-:meth:`ReMixModelState.prepare_inputs`, and the sampler returns as many tokens as have become final.
+(``vllm/v1/worker/gpu/model_states/interface.py``). A request has no draft tokens here: a step is
+one span of its sequence (:mod:`remix_vllm.decoding.geometry`), whose logits rows are chosen in
+:meth:`ReMixModelState.preprocess_state`, and the sampler returns as many tokens as have become
+final.
 
-Invariant: between :meth:`add_request` and the slot's next use only the sampler writes the canvas
-    state.
+Invariant: between :meth:`ReMixModelState.add_request` and the slot's next use only the sampler
+writes the canvas state.
 """
 
 from typing import Any, NamedTuple
