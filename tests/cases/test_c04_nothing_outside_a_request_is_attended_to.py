@@ -24,7 +24,7 @@ def recorded_logits(runner: Any) -> Iterator[list[Tensor]]:
 
     def compute_logits(hidden_states: Tensor) -> Tensor:
         computed = original(hidden_states)
-        slots = state.step_rows.slot
+        slots = state.step.rows.slot
         mine = state.canvas.prompt_len[slots] == LENGTH
         if mine.any():
             logits.append(computed[mine].clone())

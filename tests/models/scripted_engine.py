@@ -24,7 +24,7 @@ def scripted(llm: Any, script: Script) -> Iterator[list[list[int]]]:
     forwards: list[list[int]] = []
 
     def compute_logits(hidden_states: Tensor) -> Tensor:
-        rows = state.step_rows
+        rows = state.step.rows
         positions, steps = rows.position.tolist(), state.canvas.nfe[rows.slot].tolist()
         forwards.append(positions)
         predicted = [script(*row) for row in zip(positions, steps, strict=True)]
