@@ -251,6 +251,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         if "preset" not in ours:
             base |= self.given
         options = _resolve(base | ours)
+        self._check_policy(options)
         if options.block_length > self.window:
             raise OptionError(
                 "block_length", options.block_length, f"at most the server's window ({self.window})"
@@ -260,7 +261,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
                 f"at most {self.history_rows}, the server's block_length, for decoding 'remix'"
             )
             raise OptionError("block_length", options.block_length, allowed)
-        self._check_policy(options)
         return options
 
     def check_length(self, options: RequestOptions, max_tokens: int) -> None:

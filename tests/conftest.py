@@ -14,11 +14,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.models.engines import EngineSpec, start_engine
 from tests.models.mock_engine import mock_config
 from tests.models.oracle import Oracle
 from tests.models.policies import Policy
+
+# The same examples in every run: a red run must be red again.
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.load_profile("fixed")
 
 ASSETS = Path(__file__).parent.parent / "remix_vllm" / "assets"
 

@@ -82,7 +82,8 @@ def _write_tokens(state: CanvasState, rows: StepRows, accepted: Tensor, token: T
     """Decide the accepted rows; a token already returned before a preemption stays what it was."""
     at = state.prompt_len[rows.slot] + rows.position
     pinned = state.pinned[rows.slot, at]
-    token = torch.where(pinned >= 0, pinned, token)
+    # Deciding the mask (official rules) is not final: what was returned came later.
+    token = torch.where((pinned >= 0) & (token != state.mask_token_id), pinned, token)
     state.tokens[rows.slot, at] = torch.where(accepted, token, state.tokens[rows.slot, at])
     state.decided[rows.slot, at] |= accepted
     return token

@@ -60,7 +60,8 @@ REFUSED: dict[str, list[Any]] = {
     "alpha_max": [2],
     "window": [0, 65537, None],
     "stream": ["token"],
-    "kv_cache": ["dual"],
+    "kv_cache": ["full"],
+    "refresh_interval": [-1, 1.5],
     "history_gib": [-1, 5000],
     "statistics_rows": [0],
 }
@@ -193,3 +194,19 @@ def test_length_is_bounded_where_decisions_look_beyond_the_block() -> None:
         official.check_length(official.defaults, 257)
     with pytest.raises(OptionError, match="max_tokens=33: at most 32 with preset 'official'"):
         ours.check_length(ours.request_options({"preset": "official"}), 33)
+
+
+def test_a_block_causal_model_has_one_policy_and_one_block_length() -> None:
+    options = EngineOptions.parse({}, 8, block_causal=True)
+    assert (options.kv_cache, options.window, options.defaults.block_length) == ("block", 8, 8)
+    for refused in ({"kv_cache": "none"}, {"block_length": 4}, {"preset": "official"}):
+        with pytest.raises(OptionError, match=r"kv_cache|block_length|exclude_mask"):
+            EngineOptions.parse(refused, 8, block_causal=True)
+    with pytest.raises(OptionError, match=r"block_length=16.*only 8"):
+        options.request_options({"block_length": 16})
+
+
+@pytest.mark.parametrize("policy", ["prefix", "dual"])
+def test_what_needs_the_whole_region_needs_it_computed(policy: str) -> None:
+    with pytest.raises(OptionError, match=f"not with kv_cache '{policy}'"):
+        parse({"kv_cache": policy}).request_options({"preset": "official"})

@@ -76,7 +76,7 @@ def expected(request: Request) -> tuple[list[int], int]:
     return result.token_ids, result.nfe
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
 @given(batch=st.lists(requests(), min_size=1, max_size=5))
 def test_a_batch_equals_the_oracle(batch: list[Request]) -> None:
     """Late arrivals, preemptions and neighbours with other options change nothing."""
@@ -85,7 +85,7 @@ def test_a_batch_equals_the_oracle(batch: list[Request]) -> None:
         assert (request.token_ids, request.nfe) == expected(request), request.options
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=15)
 @given(request=requests())
 def test_no_allowed_output_holds_a_forbidden_id(request: Request) -> None:
     BatchLoop(ENGINE, [request], VALID_TOKENS).run()
