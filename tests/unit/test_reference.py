@@ -120,7 +120,7 @@ def test_inputs_of_each_state() -> None:
     mask_row = torch.eye(VOCAB)[MASK]
     p = torch.tensor(peaked(1, 0.75, VOCAB))
     p[MASK] = 0  # excluded, so the rest is renormalised
-    blend = mixed_embedding(p / p.sum(), torch.eye(VOCAB), MASK, options())
+    blend = mixed_embedding(p / p.sum(), torch.eye(VOCAB), MASK, options(preset="paper"))
     assert torch.equal(model.fed[0][0], mask_row)
     assert torch.allclose(model.fed[1][0], blend)
     assert torch.equal(model.fed[4][0], mask_row)
