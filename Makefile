@@ -14,7 +14,8 @@ demo: setup
 	.venv/bin/python -m benchmarks.demo
 
 serve: setup
-	.venv/bin/vllm serve remix_vllm/assets/tiny-llada --decoding remix --enforce-eager --host $(HOST) --port $(PORT)
+	.venv/bin/vllm serve remix_vllm/assets/tiny-llada --decoding remix --enforce-eager \
+		--kv-cache-memory-bytes 256M --host $(HOST) --port $(PORT)
 
 test: lint
 	.venv/bin/python -m pytest

@@ -19,6 +19,8 @@ from benchmarks.server import vllm_serve
 from benchmarks.tasks import TASKS, examples
 
 MODEL = Path(remix_vllm.__file__).parent / "assets" / "tiny-llada"
+# By default vLLM takes most of the machine's memory for keys and values.
+FLAGS = ["--decoding", "remix", "--enforce-eager", "--kv-cache-memory-bytes", "256M"]
 MAX_TOKENS = 48
 SEED = 7
 ONE_TOKEN_PER_STEP = {"decoding": "low_confidence"}
@@ -51,9 +53,9 @@ def indent(text: str) -> str:
 
 
 def main() -> None:
-    print("$ vllm serve remix_vllm/assets/tiny-llada --decoding remix --enforce-eager")
+    print(f"$ vllm serve remix_vllm/assets/tiny-llada {' '.join(FLAGS)}")
     began = time.monotonic()
-    with vllm_serve(MODEL, ["--decoding", "remix", "--enforce-eager"]) as server:
+    with vllm_serve(MODEL, FLAGS) as server:
         print(f"healthy after {server.start_seconds:.0f} s at {server.url}\n")
         client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
         totals = {"remix": [0, 0], "one token per step": [0, 0]}

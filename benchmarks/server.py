@@ -68,7 +68,10 @@ def _wait_until_healthy(url: str, process: subprocess.Popen[bytes], log: Path) -
 
 
 def _tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-30:])
+    """The end of a log, and before it the errors it names: the cause comes long before the end."""
+    lines = log.read_text(errors="replace").splitlines()
+    errors = dict.fromkeys(line for line in lines[:-20] if "Error: " in line)
+    return "\n".join([*errors, *lines[-20:]])
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
