@@ -64,14 +64,14 @@ class Capacity:
 
     def _refuse_tokens(self, name: str, value: int) -> NoReturn:
         raise ValueError(
-            f"{name}={value}: a step computes whole sequences; allowed is at least max_model_len "
-            f"({self.min_tokens}), so raise it or lower max_model_len"
+            f"{name}={value}: a step computes {self._unit()}; allowed is at least as many "
+            f"({self.min_tokens})"
         )
 
     def _unit(self) -> str:
         if self.options.kv_cache == "block":
             return f"up to two blocks of {self.options.window} positions of a sequence at once"
-        return "whole sequences of up to max_model_len positions (raise it, or lower max_model_len)"
+        return "whole sequences of up to max_model_len positions (which can be lowered)"
 
     def _gib(self, sequences: int) -> str:
         return f"{sequences * self.bytes_per_sequence / GIB:.3g}"
