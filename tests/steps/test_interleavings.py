@@ -9,6 +9,8 @@ import pytest
 from tests.models.mock_run import MockRun
 from tests.models.policies import PAGE, POLICIES, Policy, ToyRequest
 
+BLOCK32 = Policy("block32", {"kv_cache": "block", "block_length": 32})
+
 
 def random_request(rng: Random, policy: Policy, model_seed: int) -> ToyRequest:
     # Requests share pages only if they share a model; without sharing each has its own.
@@ -44,6 +46,20 @@ def test_random_interleavings_equal_the_oracle(
         max_num_batched_tokens=24 if policy.block_causal else 4 * 96,
     )
     preempted = [run_interleaving(policy, config, seed) for seed in range(4)]
+    assert sum(preempted) >= 10
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_blocks_longer_than_pages_equal_the_oracle(asynchronous: bool, mock_configs: Any) -> None:
+    """Four pages a block, so without prefix caching, and a budget of the least that is allowed."""
+    config = mock_configs(
+        BLOCK32,
+        async_scheduling=asynchronous,
+        block_size=PAGE,
+        max_num_batched_tokens=64,
+        enable_prefix_caching=False,
+    )
+    preempted = [run_interleaving(BLOCK32, config, seed) for seed in range(7)]
     assert sum(preempted) >= 10
 
 
