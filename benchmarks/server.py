@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-START_SECONDS = 300
+START_SECONDS = 600
 
 
 @dataclass(frozen=True)
