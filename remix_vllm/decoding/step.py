@@ -33,6 +33,9 @@ class Committed(NamedTuple):
     """``[R, window]`` int64."""
     lengths: Tensor
     """``[R]`` int64."""
+    counts: Tensor
+    """Rows of each request that were accepted, that mix, that were rejected, and that are corrupt,
+    ``[R, 4]`` int64. A request with a corrupt row is left alone and has none of the first three."""
 
 
 def decode(
@@ -60,6 +63,11 @@ def decode(
         state.top_k,
         limits.statistics_rows,
     )
+    # NaN or infinity among the ids that may be predicted, or nothing finite: no distribution.
+    corrupt = statistics.confidence.isnan()
+    sound = torch.zeros_like(slots).index_add_(0, rows.batch, corrupt.to(torch.int64)) == 0
+    remembers &= sound[rows.batch]
+    rows = rows._replace(live=rows.live & sound, active=rows.active & sound[rows.batch])
     undecided = torch.zeros_like(slots).scatter_add(0, rows.batch, rows.active.to(torch.int64))
     fresh = rows.live & (state.steps_in_block[slots] == 0)
     state.block_undecided[slots] = torch.where(fresh, undecided, state.block_undecided[slots])
@@ -70,12 +78,16 @@ def decode(
     for counter in (state.steps, state.steps_in_block, state.nfe):
         counter[slots] += advanced
     token = _write_tokens(state, rows, accepted, statistics.token)
-    _remember(state, rows, history_rows, remembers, compared, accepted, token, statistics)
+    mixed, rejected = _remember(
+        state, rows, history_rows, remembers, compared, accepted, token, statistics
+    )
     left = torch.zeros_like(slots).scatter_add(
         0, rows.batch, (rows.active & ~accepted).to(torch.int64)
     )
     _advance_blocks(state, slots, rows.live & (left == 0))
-    return _commit(state, slots, limits)
+    outcomes = torch.stack([accepted, mixed, rejected, corrupt], 1).to(torch.int64)
+    counts = outcomes.new_zeros(len(slots), 4).index_add_(0, rows.batch, outcomes)
+    return Committed(*_commit(state, slots, limits), counts)
 
 
 def _write_tokens(state: CanvasState, rows: StepRows, accepted: Tensor, token: Tensor) -> Tensor:
@@ -98,9 +110,13 @@ def _remember(
     accepted: Tensor,
     token: Tensor,
     statistics: RowStatistics,
-) -> None:
+) -> tuple[Tensor, Tensor]:
     """Mix or reject what is still undecided, and keep the distributions the next step compares
-    with."""
+    with.
+
+    Returns:
+        Rows that mix and rows that were rejected, ``[N]`` bool.
+    """
     options, slot = state.options, rows.slot
     undecided = rows.active & ~accepted
     rejected = undecided & compared & (statistics.divergence > options.js_threshold[slot])
@@ -111,7 +127,8 @@ def _remember(
     reopens = options.across_blocks[slot] & (token == state.mask_token_id)
     kept = remembers & ~(rejected & ~sticky) & (~accepted | reopens)
 
-    state.mixed[history_rows] = undecided & remembers & ~rejected & started
+    mixed = undecided & remembers & ~rejected & started
+    state.mixed[history_rows] = mixed
     state.owner[history_rows] = rows.position
     state.candidate_ids[history_rows] = statistics.top_id
     state.candidate_weights[history_rows] = kept_weights(
@@ -123,6 +140,7 @@ def _remember(
     )
     state.has_history[history_rows] = kept
     state.history.index_fill_(0, history_rows[rejected & sticky], 0.0)
+    return mixed, rejected
 
 
 def _advance_blocks(state: CanvasState, slots: Tensor, finished: Tensor) -> None:
@@ -138,9 +156,9 @@ def _advance_blocks(state: CanvasState, slots: Tensor, finished: Tensor) -> None
         state.decided[slot, first:last] &= ~masks
 
 
-def _commit(state: CanvasState, slots: Tensor, limits: StepLimits) -> Committed:
-    """Return the decided prefix. A decided mask, which the official rules allow, is not final
-    before the last block is done."""
+def _commit(state: CanvasState, slots: Tensor, limits: StepLimits) -> tuple[Tensor, Tensor]:
+    """Tokens and lengths of the decided prefix. A decided mask, which the official rules allow, is
+    not final before the last block is done."""
     committed, region = state.committed[slots], state.region_len[slots]
     start = state.block_start[slots]
     end = start if limits.whole_blocks else state.block_end(slots)
@@ -151,4 +169,4 @@ def _commit(state: CanvasState, slots: Tensor, limits: StepLimits) -> Committed:
     closed = (position < end[:, None]) & state.decided[slots[:, None], at] & final
     count = closed.to(torch.int64).cumprod(1).sum(1)
     state.committed[slots] = committed + count
-    return Committed(tokens, count)
+    return tokens, count
