@@ -35,7 +35,7 @@ class Committed(NamedTuple):
     """``[R]`` int64."""
     counts: Tensor
     """Rows of each request that were accepted, that mix, that were rejected, and that are corrupt,
-    ``[R, 4]`` int64. A request with a corrupt row is left alone and has none of the first three."""
+    ``[R, 4]`` int64. A request with a corrupt row decides nothing and has none of the others."""
 
 
 def decode(
@@ -67,7 +67,7 @@ def decode(
     corrupt = statistics.confidence.isnan()
     sound = torch.zeros_like(slots).index_add_(0, rows.batch, corrupt.to(torch.int64)) == 0
     remembers &= sound[rows.batch]
-    rows = rows._replace(live=rows.live & sound, active=rows.active & sound[rows.batch])
+    rows = rows._replace(active=rows.active & sound[rows.batch])
     undecided = torch.zeros_like(slots).scatter_add(0, rows.batch, rows.active.to(torch.int64))
     fresh = rows.live & (state.steps_in_block[slots] == 0)
     state.block_undecided[slots] = torch.where(fresh, undecided, state.block_undecided[slots])
@@ -84,7 +84,8 @@ def decode(
     left = torch.zeros_like(slots).scatter_add(
         0, rows.batch, (rows.active & ~accepted).to(torch.int64)
     )
-    _advance_blocks(state, slots, rows.live & (left == 0))
+    # A corrupt step counts as one, as the scheduler believes, which may have planned the next.
+    _advance_blocks(state, slots, rows.live & sound & (left == 0))
     outcomes = torch.stack([accepted, mixed, rejected, corrupt], 1).to(torch.int64)
     counts = outcomes.new_zeros(len(slots), 4).index_add_(0, rows.batch, outcomes)
     return Committed(*_commit(state, slots, limits), counts)

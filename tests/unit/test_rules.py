@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from remix_vllm.config import EngineOptions
 from remix_vllm.decoding.reference import generate
-from remix_vllm.decoding.rules import accept
+from remix_vllm.decoding.rules import accept, js_divergence
 from tests.models.batch_loop import BatchLoop, Request
 from tests.models.toy import ToyModel
 
@@ -106,3 +106,14 @@ def test_accept_breaks_ties_to_the_left_and_counts_per_request() -> None:
         cap=torch.tensor([1, 9]),
     )
     assert accepted.tolist() == [False, True, False, False, True, False]
+
+
+def test_the_divergence_of_distributions_with_zeros_is_a_number() -> None:
+    """https://github.com/vllm-project/vllm/issues/47424: 0 * log 0 must not become NaN."""
+    logits = torch.tensor(
+        [[0.0, -torch.inf, -torch.inf], [-torch.inf, 0.0, -1e30], [1.0, 2.0, 3.0]]
+    )
+    distributions = torch.cat([logits.softmax(-1), torch.zeros(1, 3), torch.eye(3)])
+    for p in distributions:
+        divergence = js_divergence(p.expand_as(distributions), distributions)
+        assert (divergence >= 0).all() and (divergence <= 0.6932).all()
