@@ -10,29 +10,34 @@ from remix_vllm.decoding.rows import StepRows
 from remix_vllm.decoding.rules import accept, kept_weights
 from remix_vllm.decoding.state import CanvasState
 from remix_vllm.decoding.strategies import budget
-from remix_vllm.ops.row_statistics import RowStatistics, row_statistics
+from remix_vllm.ops.candidates import top_candidates
+from remix_vllm.ops.row_reductions import RowReductions
+from remix_vllm.ops.row_scan import RowScan, scan_rows
 
 
 class StepLimits(NamedTuple):
     """What is the same for every step of an engine."""
 
     forbidden: Tensor
-    """Ids never predicted, ``[V]`` bool."""
+    """Ids never predicted, ``[F]`` int64."""
     window: int
     """Canvas positions from the active block's start."""
     whole_blocks: bool
     """Return tokens block by block instead of as soon as everything left of them is decided."""
     statistics_rows: int
     """Rows of logits in float32 at once."""
+    reductions: RowReductions
 
 
 class Committed(NamedTuple):
-    """Tokens a step returns: the first ``lengths`` of each row of ``tokens``."""
+    """What a step returns of ``R`` requests."""
 
     tokens: Tensor
-    """``[R, window]`` int64."""
+    """The first ``lengths`` of each row, ``[R, window]`` int64."""
     lengths: Tensor
     """``[R]`` int64."""
+    counts: Tensor
+    """Rows decided, left mixing, sent back to the mask, and corrupt, ``[R, 4]`` int64."""
 
 
 def decode(
@@ -40,42 +45,48 @@ def decode(
 ) -> Committed:
     """Advance every live request by one step.
 
+    A request one of whose rows is corrupt (NaN, +inf, or nothing above -inf) decides nothing; its
+    state means nothing any more.
+
     Args:
         slots: slot of each request, ``[R]`` int64.
         rows: the rows ``logits`` belong to.
-        logits: ``[N, V]``.
+        logits: ``[N, V]``, overwritten where ids are forbidden.
     """
     options = state.options
-    remembers = options.mixes[rows.slot] & (rows.active | options.across_blocks[rows.slot])
-    history_rows = state.row(rows.slot, rows.position)
-    compared = state.has_history[history_rows] & remembers
-    statistics = row_statistics(
-        logits,
-        limits.forbidden,
-        options.exclude_mask[rows.slot],
-        remembers,
-        history_rows,
-        state.history,
-        state.has_history,
-        state.top_k,
-        limits.statistics_rows,
-    )
-    undecided = torch.zeros_like(slots).scatter_add(0, rows.batch, rows.active.to(torch.int64))
+    _forbid(logits, limits.forbidden, options.exclude_mask[rows.slot])
+    scan = scan_rows(logits, limits.reductions, limits.statistics_rows)
+    corrupt = rows.active & ~scan.logsumexp.isfinite()
+    num_corrupt = _per_request(corrupt, rows.batch, slots)
+
+    active = rows.active & (num_corrupt == 0)[rows.batch]
+    undecided = _per_request(active, rows.batch, slots)
     fresh = rows.live & (state.steps_in_block[slots] == 0)
     state.block_undecided[slots] = torch.where(fresh, undecided, state.block_undecided[slots])
     limit = budget(state, slots, undecided)
-    accepted = accept(statistics.confidence, rows.active, rows.batch, *limit)
+    accepted = accept(scan.confidence, active, rows.batch, *limit)
 
     advanced = rows.live.to(torch.int64)
     for counter in (state.steps, state.steps_in_block, state.nfe):
         counter[slots] += advanced
-    token = _write_tokens(state, rows, accepted, statistics.token)
-    _remember(state, rows, history_rows, remembers, compared, accepted, token, statistics)
-    left = torch.zeros_like(slots).scatter_add(
-        0, rows.batch, (rows.active & ~accepted).to(torch.int64)
-    )
-    _advance_blocks(state, slots, rows.live & (left == 0))
-    return _commit(state, slots, limits)
+    token = _write_tokens(state, rows, accepted, scan.token)
+    left = active & ~accepted
+    mixed, rejected = _remember(state, rows, left, accepted, token, logits, scan, limits)
+    finished = rows.live & (undecided > 0) & (_per_request(left, rows.batch, slots) == 0)
+    _advance_blocks(state, slots, finished)
+    tokens, lengths = _commit(state, slots, limits)
+    counts = [_per_request(which, rows.batch, slots) for which in (accepted, mixed, rejected)]
+    return Committed(tokens, lengths, torch.stack([*counts, num_corrupt], dim=1))
+
+
+def _per_request(which: Tensor, batch: Tensor, slots: Tensor) -> Tensor:
+    """Count rows of each request: ``[R]`` int64."""
+    return torch.zeros_like(slots).scatter_add(0, batch, which.to(torch.int64))
+
+
+def _forbid(logits: Tensor, forbidden: Tensor, exclude: Tensor) -> None:
+    banned = logits.index_select(1, forbidden)
+    logits.index_copy_(1, forbidden, banned.masked_fill(exclude[:, None], -torch.inf))
 
 
 def _write_tokens(state: CanvasState, rows: StepRows, accepted: Tensor, token: Tensor) -> Tensor:
@@ -92,37 +103,63 @@ def _write_tokens(state: CanvasState, rows: StepRows, accepted: Tensor, token: T
 def _remember(
     state: CanvasState,
     rows: StepRows,
-    history_rows: Tensor,
-    remembers: Tensor,
-    compared: Tensor,
+    left: Tensor,
     accepted: Tensor,
     token: Tensor,
-    statistics: RowStatistics,
-) -> None:
+    logits: Tensor,
+    scan: RowScan,
+    limits: StepLimits,
+) -> tuple[Tensor, Tensor]:
     """Mix or reject what is still undecided, and keep the distributions the next step compares
-    with."""
+    with.
+
+    Returns:
+        rows that mix and rows that were rejected, ``[N]`` bool.
+    """
     options, slot = state.options, rows.slot
-    undecided = rows.active & ~accepted
-    rejected = undecided & compared & (statistics.divergence > options.js_threshold[slot])
-    started = state.steps[slot] >= options.mixing_start[slot]
-    sticky = options.sticky[slot]
+    remembers = options.mixes[slot] & (rows.active | options.across_blocks[slot])
     # The official code goes on comparing a position it decided as the mask, which it will open
     # again.
     reopens = options.across_blocks[slot] & (token == state.mask_token_id)
-    kept = remembers & ~(rejected & ~sticky) & (~accepted | reopens)
+    remembers &= ~accepted | reopens
+    at = state.row(slot, rows.position)
+    state.mixed[at] = False
+    compared = state.has_history[at] & remembers
+    state.has_history[at] = False
+    mixed, rejected = torch.zeros_like(left), torch.zeros_like(left)
 
-    state.mixed[history_rows] = undecided & remembers & ~rejected & started
-    state.owner[history_rows] = rows.position
-    state.candidate_ids[history_rows] = statistics.top_id
-    state.candidate_weights[history_rows] = kept_weights(
-        statistics.top_probability,
+    some = _rows_of(remembers)
+    if not len(some):
+        return mixed, rejected
+    slot, at, kept = slot[some], at[some], remembers[some]
+    candidates = top_candidates(logits, scan, some, state.top_k)
+    moved = state.history.moved(logits, scan, candidates, some, at, options.js_threshold[slot])
+    rejected[some] = refused = left[some] & compared[some] & moved
+    started = state.steps[slot] >= options.mixing_start[slot]
+    mixed[some] = mixes = left[some] & kept & ~refused & started
+    sticky = options.sticky[slot]
+
+    state.mixed[at] = mixes
+    state.candidate_ids[at] = candidates.ids
+    state.candidate_weights[at] = kept_weights(
+        candidates.probabilities,
         options.mix_top_k[slot],
         options.alpha_scale[slot],
         options.alpha_min[slot],
         options.alpha_max[slot],
     )
-    state.has_history[history_rows] = kept
-    state.history.index_fill_(0, history_rows[rejected & sticky], 0.0)
+    state.has_history[at] = kept & ~(refused & ~sticky)
+    state.history.store(logits, scan, candidates, some, at)
+    state.history.clear(at, refused & sticky)
+    return mixed, rejected
+
+
+def _rows_of(which: Tensor) -> Tensor:
+    """Indices of ``which``. On a GPU all of them: to count them the host would have to wait, and
+    the rows in question are most rows."""
+    if which.device.type == "cpu":
+        return which.nonzero().squeeze(-1)
+    return torch.arange(len(which), device=which.device)
 
 
 def _advance_blocks(state: CanvasState, slots: Tensor, finished: Tensor) -> None:
@@ -138,7 +175,7 @@ def _advance_blocks(state: CanvasState, slots: Tensor, finished: Tensor) -> None
         state.decided[slot, first:last] &= ~masks
 
 
-def _commit(state: CanvasState, slots: Tensor, limits: StepLimits) -> Committed:
+def _commit(state: CanvasState, slots: Tensor, limits: StepLimits) -> tuple[Tensor, Tensor]:
     """Return the decided prefix. A decided mask, which the official rules allow, is not final
     before the last block is done."""
     committed, region = state.committed[slots], state.region_len[slots]
@@ -151,4 +188,4 @@ def _commit(state: CanvasState, slots: Tensor, limits: StepLimits) -> Committed:
     closed = (position < end[:, None]) & state.decided[slots[:, None], at] & final
     count = closed.to(torch.int64).cumprod(1).sum(1)
     state.committed[slots] = committed + count
-    return Committed(tokens, count)
+    return tokens, count

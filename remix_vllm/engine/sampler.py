@@ -10,7 +10,8 @@ from vllm.v1.worker.gpu.sample.output import SamplerOutput
 
 from remix_vllm.decoding.geometry import next_first
 from remix_vllm.decoding.step import decode
-from remix_vllm.ops.row_statistics import row_statistics
+from remix_vllm.ops.candidates import top_candidates
+from remix_vllm.ops.row_scan import scan_rows
 
 if TYPE_CHECKING:
     from remix_vllm.engine.model_state import ReMixModelState
@@ -63,22 +64,15 @@ class ReMixSampler:
 
     def _profile(self, logits: Tensor, input_batch: InputBatch) -> SamplerOutput:
         """Let vLLM's memory profiling see the largest temporaries of a step."""
-        limits = self.state.limits
-        count = min(limits.statistics_rows, self.state.max_num_tokens)
-        sample = logits[:1].expand(count, -1)
-        every = torch.ones(count, dtype=torch.bool, device=logits.device)
-        # All rows share one row of scratch history; what is left in it is nobody's.
-        row_statistics(
-            sample,
-            limits.forbidden,
-            every,
-            every,
-            torch.zeros(count, dtype=torch.int64, device=logits.device),
-            torch.zeros_like(self.state.canvas.history[:1]),
-            torch.ones(1, dtype=torch.bool, device=logits.device),
-            self.state.canvas.top_k,
-            limits.statistics_rows,
-        )
+        canvas, limits = self.state.canvas, self.state.limits
+        count = min(limits.statistics_rows, canvas.history_rows, self.state.max_num_tokens)
+        sample = logits[:1].expand(count, -1).contiguous()
+        rows = torch.arange(count, device=logits.device)
+        scan = scan_rows(sample, limits.reductions, limits.statistics_rows)
+        candidates = top_candidates(sample, scan, rows, canvas.top_k)
+        # No request is running: what is written here is nobody's.
+        canvas.history.store(sample, scan, candidates, rows, rows)
+        canvas.history.moved(sample, scan, candidates, rows, rows, scan.confidence)
         zeros = torch.zeros(input_batch.num_reqs, dtype=torch.int32, device=logits.device)
         return SamplerOutput(
             sampled_token_ids=zeros[:, None],
