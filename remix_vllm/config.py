@@ -301,7 +301,7 @@ ENGINE_DEFAULTS: dict[str, Any] = {
     "refresh_interval": 0,
     "history": "full",
     "history_gib": 4.0,
-    "statistics_rows": 32,
+    "statistics_rows": 8,
 }
 
 

@@ -6,14 +6,13 @@ decides otherwise is measured by ``benchmarks/history_flips.py``.
 """
 
 import math
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from remix_vllm.ops.candidates import Candidates
-from remix_vllm.ops.row_reductions import JS_EPSILON, RowReductions
+from remix_vllm.ops.row_kernels import JS_EPSILON, RowKernels
 from remix_vllm.ops.row_scan import RowScan
 
 LN_2 = math.log(2)
@@ -62,9 +61,6 @@ class FullHistory:
     """The logits themselves, in the model's dtype, in which they are exact.
 
     Memory: ``rows * V * itemsize`` bytes.
-
-    Args:
-        block: rows in float32 at once.
     """
 
     def __init__(
@@ -73,13 +69,11 @@ class FullHistory:
         vocab_size: int,
         dtype: torch.dtype,
         device: torch.device,
-        reductions: RowReductions,
-        block: int,
+        kernels: RowKernels,
     ) -> None:
         self.logits = torch.zeros(rows, vocab_size, dtype=dtype, device=device)
         self.logsumexp = torch.zeros(rows, dtype=torch.float32, device=device)
-        self._reductions = reductions
-        self._block = block
+        self._kernels = kernels
         self._bounds = DivergenceBounds(vocab_size)
 
     def moved(
@@ -91,43 +85,23 @@ class FullHistory:
         at: Tensor,
         threshold: Tensor,
     ) -> Tensor:
-        overlap = self._reduce(self._reductions.overlap, logits, scan, rows, at)
+        current = (logits, scan.logsumexp)
+        overlap = self._kernels.overlap(*current, rows, self.logits, self.logsumexp, at)
         moved = self._bounds.surely_moved(overlap, threshold)
-        open_ = ~moved & ~self._bounds.surely_stayed(overlap, threshold)
+        unsure = ~moved & ~self._bounds.surely_stayed(overlap, threshold)
         # A row of zeros has no overlap with anything, and yet only half the divergence.
-        open_ |= self.logsumexp[at] == torch.inf
-        undecided = open_.nonzero().squeeze(-1)
-        if len(undecided):
-            rows, at = rows[undecided], at[undecided]
-            divergence = self._reduce(self._reductions.divergence, logits, scan, rows, at)
-            moved[undecided] = divergence > threshold[undecided]
+        unsure |= self.logsumexp[at] == torch.inf
+        left = unsure.nonzero().squeeze(-1)
+        if len(left):
+            rows, at = rows[left], at[left]
+            divergence = self._kernels.divergence(*current, rows, self.logits, self.logsumexp, at)
+            moved[left] = divergence > threshold[left]
         return moved
-
-    def _reduce(
-        self,
-        function: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
-        logits: Tensor,
-        scan: RowScan,
-        rows: Tensor,
-        at: Tensor,
-    ) -> Tensor:
-        result = torch.empty(len(rows), dtype=torch.float32, device=logits.device)
-        for start in range(0, len(rows), self._block):
-            part = slice(start, start + self._block)
-            result[part] = function(
-                logits[rows[part]],
-                scan.logsumexp[rows[part]],
-                self.logits[at[part]],
-                self.logsumexp[at[part]],
-            )
-        return result
 
     def store(
         self, logits: Tensor, scan: RowScan, candidates: Candidates, rows: Tensor, at: Tensor
     ) -> None:
-        for start in range(0, len(rows), self._block):
-            part = slice(start, start + self._block)
-            self.logits.index_copy_(0, at[part], logits[rows[part]].to(self.logits.dtype))
+        self._kernels.copy(logits, rows, self.logits, at)
         self.logsumexp[at] = scan.logsumexp[rows]
 
     def clear(self, at: Tensor, which: Tensor) -> None:

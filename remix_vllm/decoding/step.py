@@ -10,8 +10,8 @@ from remix_vllm.decoding.rows import StepRows
 from remix_vllm.decoding.rules import accept, kept_weights
 from remix_vllm.decoding.state import CanvasState
 from remix_vllm.decoding.strategies import budget
-from remix_vllm.ops.candidates import top_candidates
-from remix_vllm.ops.row_reductions import RowReductions
+from remix_vllm.ops.candidates import Candidates, top_candidates
+from remix_vllm.ops.row_kernels import RowKernels
 from remix_vllm.ops.row_scan import RowScan, scan_rows
 
 
@@ -24,9 +24,7 @@ class StepLimits(NamedTuple):
     """Canvas positions from the active block's start."""
     whole_blocks: bool
     """Return tokens block by block instead of as soon as everything left of them is decided."""
-    statistics_rows: int
-    """Rows of logits in float32 at once."""
-    reductions: RowReductions
+    kernels: RowKernels
 
 
 class Committed(NamedTuple):
@@ -55,7 +53,7 @@ def decode(
     """
     options = state.options
     _forbid(logits, limits.forbidden, options.exclude_mask[rows.slot])
-    scan = scan_rows(logits, limits.reductions, limits.statistics_rows)
+    scan = scan_rows(logits, limits.kernels)
     corrupt = rows.active & ~scan.logsumexp.isfinite()
     num_corrupt = _per_request(corrupt, rows.batch, slots)
 
@@ -71,7 +69,7 @@ def decode(
         counter[slots] += advanced
     token = _write_tokens(state, rows, accepted, scan.token)
     left = active & ~accepted
-    mixed, rejected = _remember(state, rows, left, accepted, token, logits, scan, limits)
+    mixed, rejected = _remember(state, rows, left, accepted, token, logits, scan)
     finished = rows.live & (undecided > 0) & (_per_request(left, rows.batch, slots) == 0)
     _advance_blocks(state, slots, finished)
     tokens, lengths = _commit(state, slots, limits)
@@ -108,10 +106,12 @@ def _remember(
     token: Tensor,
     logits: Tensor,
     scan: RowScan,
-    limits: StepLimits,
 ) -> tuple[Tensor, Tensor]:
     """Mix or reject what is still undecided, and keep the distributions the next step compares
     with.
+
+    Args:
+        left: rows still undecided, ``[N]`` bool.
 
     Returns:
         rows that mix and rows that were rejected, ``[N]`` bool.
@@ -120,26 +120,23 @@ def _remember(
     remembers = options.mixes[slot] & (rows.active | options.across_blocks[slot])
     # The official code goes on comparing a position it decided as the mask, which it will open
     # again.
-    reopens = options.across_blocks[slot] & (token == state.mask_token_id)
-    remembers &= ~accepted | reopens
+    remembers &= ~accepted | (options.across_blocks[slot] & (token == state.mask_token_id))
     at = state.row(slot, rows.position)
+    rejected = left & remembers & state.has_history[at]
+    mixed = left & remembers & (state.steps[slot] >= options.mixing_start[slot])
     state.mixed[at] = False
-    compared = state.has_history[at] & remembers
     state.has_history[at] = False
-    mixed, rejected = torch.zeros_like(left), torch.zeros_like(left)
-
     some = _rows_of(remembers)
     if not len(some):
         return mixed, rejected
-    slot, at, kept = slot[some], at[some], remembers[some]
-    candidates = top_candidates(logits, scan, some, state.top_k)
-    moved = state.history.moved(logits, scan, candidates, some, at, options.js_threshold[slot])
-    rejected[some] = refused = left[some] & compared[some] & moved
-    started = state.steps[slot] >= options.mixing_start[slot]
-    mixed[some] = mixes = left[some] & kept & ~refused & started
-    sticky = options.sticky[slot]
 
-    state.mixed[at] = mixes
+    candidates = top_candidates(logits, scan, some, state.top_k)
+    moved = _moved(state, rejected[some], some, slot[some], at[some], logits, scan, candidates)
+    rejected[some] = moved
+    mixed &= ~rejected
+    slot, at = slot[some], at[some]
+    sticky = options.sticky[slot]
+    state.mixed[at] = mixed[some]
     state.candidate_ids[at] = candidates.ids
     state.candidate_weights[at] = kept_weights(
         candidates.probabilities,
@@ -148,10 +145,30 @@ def _remember(
         options.alpha_min[slot],
         options.alpha_max[slot],
     )
-    state.has_history[at] = kept & ~(refused & ~sticky)
+    state.has_history[at] = remembers[some] & (sticky | ~rejected[some])
     state.history.store(logits, scan, candidates, some, at)
-    state.history.clear(at, refused & sticky)
+    state.history.clear(at, rejected[some] & sticky)
     return mixed, rejected
+
+
+def _moved(
+    state: CanvasState,
+    compared: Tensor,
+    rows: Tensor,
+    slot: Tensor,
+    at: Tensor,
+    logits: Tensor,
+    scan: RowScan,
+    candidates: Candidates,
+) -> Tensor:
+    """Which of ``rows`` ``[n]`` are compared and too far from their history, ``[n]`` bool."""
+    some = _rows_of(compared)
+    moved = torch.zeros_like(compared)
+    if len(some):
+        threshold = state.options.js_threshold[slot[some]]
+        parts = Candidates(candidates.ids[some], candidates.probabilities[some])
+        moved[some] = state.history.moved(logits, scan, parts, rows[some], at[some], threshold)
+    return moved & compared
 
 
 def _rows_of(which: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from remix_vllm.decoding.step import StepLimits
 from remix_vllm.engine.attention import block_rows, metadata, whole_rows
 from remix_vllm.engine.options import engine_options
 from remix_vllm.engine.sampler import ReMixSampler
-from remix_vllm.engine.statistics import make_history, row_reductions
+from remix_vllm.engine.statistics import make_history, row_kernels
 from remix_vllm.engine.vocabulary import forbidden_ids, mask_token_id
 from remix_vllm.families import family_of
 from remix_vllm.ops.mixed_embedding import mixed_embedding
@@ -63,10 +63,10 @@ class ReMixModelState(ModelState):
         self._grid_from_zero = family.block_grid == "zero"
         vocab_size = self.model_config.get_vocab_size()
         self.mask_token_id = mask_token_id(vllm_config)
-        reductions = row_reductions(vllm_config, device)
+        kernels = row_kernels(vllm_config, self.options.statistics_rows, device)
         self.canvas = CanvasState(
             num_slots=self.max_num_reqs,
-            history=make_history(vllm_config, self.options, reductions, device),
+            history=make_history(vllm_config, self.options, kernels, device),
             max_model_len=self.max_model_len,
             history_rows=self.options.history_rows,
             vocab_size=vocab_size,
@@ -78,8 +78,7 @@ class ReMixModelState(ModelState):
             forbidden=forbidden_ids(vllm_config, self.mask_token_id).to(device),
             window=self.options.window,
             whole_blocks=self.options.stream == "block",
-            statistics_rows=self.options.statistics_rows,
-            reductions=reductions,
+            kernels=kernels,
         )
         # Fixed address: a captured graph reads it. The last row takes what belongs nowhere.
         self.inputs_embeds = torch.zeros(

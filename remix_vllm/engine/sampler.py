@@ -64,15 +64,14 @@ class ReMixSampler:
 
     def _profile(self, logits: Tensor, input_batch: InputBatch) -> SamplerOutput:
         """Let vLLM's memory profiling see the largest temporaries of a step."""
-        canvas, limits = self.state.canvas, self.state.limits
-        count = min(limits.statistics_rows, canvas.history_rows, self.state.max_num_tokens)
-        sample = logits[:1].expand(count, -1).contiguous()
-        rows = torch.arange(count, device=logits.device)
-        scan = scan_rows(sample, limits.reductions, limits.statistics_rows)
-        candidates = top_candidates(sample, scan, rows, canvas.top_k)
+        canvas = self.state.canvas
+        scan = scan_rows(logits, self.state.limits.kernels)
+        at = torch.arange(canvas.history_rows, device=logits.device)
+        rows = at % len(logits)
+        candidates = top_candidates(logits, scan, rows, canvas.top_k)
         # No request is running: what is written here is nobody's.
-        canvas.history.store(sample, scan, candidates, rows, rows)
-        canvas.history.moved(sample, scan, candidates, rows, rows, scan.confidence)
+        canvas.history.store(logits, scan, candidates, rows, at)
+        canvas.history.moved(logits, scan, candidates, rows, at, scan.confidence[rows])
         zeros = torch.zeros(input_batch.num_reqs, dtype=torch.int32, device=logits.device)
         return SamplerOutput(
             sampled_token_ids=zeros[:, None],

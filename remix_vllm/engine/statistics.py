@@ -6,15 +6,13 @@ from vllm.config import CompilationMode, ModelConfig, VllmConfig
 from remix_vllm.config import EngineOptions
 from remix_vllm.decoding.history import CompactHistory, FullHistory, History
 from remix_vllm.decoding.state import TOP_K
-from remix_vllm.ops.row_reductions import EAGER, RowReductions, compiled_reductions
+from remix_vllm.ops.row_kernels import RowKernels
 
 
-def row_reductions(vllm_config: VllmConfig, device: torch.device) -> RowReductions:
+def row_kernels(vllm_config: VllmConfig, block: int, device: torch.device) -> RowKernels:
     """Compiled on a CPU wherever the model is: not with ``enforce_eager``."""
     compiles = vllm_config.compilation_config.mode != CompilationMode.NONE
-    if compiles and device.type == "cpu":
-        return compiled_reductions()
-    return EAGER
+    return RowKernels(block, compiled=compiles and device.type == "cpu")
 
 
 def history_bytes_per_sequence(options: EngineOptions, model_config: ModelConfig) -> int:
@@ -37,7 +35,7 @@ def history_dtype(model_config: ModelConfig) -> torch.dtype:
 def make_history(
     vllm_config: VllmConfig,
     options: EngineOptions,
-    reductions: RowReductions,
+    kernels: RowKernels,
     device: torch.device,
 ) -> History:
     """Memory for all slots."""
@@ -47,4 +45,4 @@ def make_history(
     if options.history == "compact":
         return CompactHistory(rows, size, min(TOP_K, size), device)
     dtype = history_dtype(model_config)
-    return FullHistory(rows, size, dtype, device, reductions, options.statistics_rows)
+    return FullHistory(rows, size, dtype, device, kernels)

@@ -9,7 +9,7 @@ from remix_vllm.decoding.rows import StepRows
 from remix_vllm.decoding.state import TOP_K, CanvasState
 from remix_vllm.decoding.step import StepLimits
 from remix_vllm.ops.mixed_embedding import mixed_embedding
-from remix_vllm.ops.row_reductions import EAGER
+from remix_vllm.ops.row_kernels import RowKernels
 from tests.models.toy import ToyModel
 
 
@@ -23,10 +23,11 @@ def toy_canvas(
 ) -> tuple[CanvasState, StepLimits]:
     """State and limits of an engine with ``num_slots`` slots."""
     device = torch.device("cpu")
+    kernels = RowKernels(statistics_rows)
     rows, size = num_slots * engine.history_rows, model.vocab_size
     state = CanvasState(
         num_slots=num_slots,
-        history=FullHistory(rows, size, torch.float32, device, EAGER, statistics_rows),
+        history=FullHistory(rows, size, torch.float32, device, kernels),
         max_model_len=max_model_len,
         history_rows=engine.history_rows,
         vocab_size=size,
@@ -35,10 +36,7 @@ def toy_canvas(
         device=device,
     )
     forbidden = sorted({model.mask_token_id, *range(num_valid_tokens, size)})
-    whole_blocks = engine.stream == "block"
-    limits = StepLimits(
-        torch.tensor(forbidden), engine.window, whole_blocks, statistics_rows, EAGER
-    )
+    limits = StepLimits(torch.tensor(forbidden), engine.window, engine.stream == "block", kernels)
     return state, limits
 
 
