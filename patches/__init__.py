@@ -9,10 +9,18 @@ Importing this package imports neither torch nor vLLM.
 
 def apply_all() -> None:
     """Apply every patch to this process. Calling it again does nothing."""
-    from . import async_on_cpu, blank_chat, mrv2_on_cpu, request_guard, sampling_params
+    from . import (
+        async_on_cpu,
+        blank_chat,
+        decoding_metrics,
+        mrv2_on_cpu,
+        request_guard,
+        sampling_params,
+    )
 
     mrv2_on_cpu.apply()
     async_on_cpu.apply()
     sampling_params.apply()
     request_guard.apply()
     blank_chat.apply()
+    decoding_metrics.apply()

@@ -57,6 +57,12 @@ class Geometry:
     def block_end(self, start: int) -> int:
         return min(start + self.block_length, self.region_len)
 
+    def blocks_done(self, returned: int) -> int:
+        """Blocks that hold nothing but the first ``returned`` tokens."""
+        if returned == self.region_len:
+            return -(-(returned + self.grid_offset) // self.block_length)
+        return (returned + self.grid_offset) // self.block_length
+
     def refreshes(self, step_in_block: int) -> bool:
         """Whether this step of a block computes the whole sequence."""
         if self.policy == "none" or step_in_block == 0:

@@ -35,16 +35,14 @@ class Committed(NamedTuple):
     lengths: Tensor
     """``[R]`` int64."""
     counts: Tensor
-    """Rows decided, left mixing, sent back to the mask, and corrupt, ``[R, 4]`` int64."""
+    """Rows of each request that were accepted, that mix, that were rejected, and that are corrupt,
+    ``[R, 4]`` int64. A request with a corrupt row is left alone and has none of the first three."""
 
 
 def decode(
     state: CanvasState, slots: Tensor, rows: StepRows, logits: Tensor, limits: StepLimits
 ) -> Committed:
     """Advance every live request by one step.
-
-    A request one of whose rows is corrupt (NaN, +inf, or nothing above -inf) decides nothing; its
-    state means nothing any more.
 
     Args:
         slots: slot of each request, ``[R]`` int64.
@@ -54,27 +52,27 @@ def decode(
     options = state.options
     _forbid(logits, limits.forbidden, options.exclude_mask[rows.slot])
     scan = scan_rows(logits, limits.kernels)
-    corrupt = rows.active & ~scan.logsumexp.isfinite()
-    num_corrupt = _per_request(corrupt, rows.batch, slots)
+    # NaN or infinity among the ids that may be predicted, or nothing finite: no distribution.
+    corrupt = ~scan.logsumexp.isfinite()
+    sound = _per_request(corrupt, rows.batch, slots) == 0
+    rows = rows._replace(live=rows.live & sound, active=rows.active & sound[rows.batch])
 
-    active = rows.active & (num_corrupt == 0)[rows.batch]
-    undecided = _per_request(active, rows.batch, slots)
+    undecided = _per_request(rows.active, rows.batch, slots)
     fresh = rows.live & (state.steps_in_block[slots] == 0)
     state.block_undecided[slots] = torch.where(fresh, undecided, state.block_undecided[slots])
     limit = budget(state, slots, undecided)
-    accepted = accept(scan.confidence, active, rows.batch, *limit)
+    accepted = accept(scan.confidence, rows.active, rows.batch, *limit)
 
     advanced = rows.live.to(torch.int64)
     for counter in (state.steps, state.steps_in_block, state.nfe):
         counter[slots] += advanced
     token = _write_tokens(state, rows, accepted, scan.token)
-    left = active & ~accepted
+    left = rows.active & ~accepted
     mixed, rejected = _remember(state, rows, left, accepted, token, logits, scan)
-    finished = rows.live & (undecided > 0) & (_per_request(left, rows.batch, slots) == 0)
-    _advance_blocks(state, slots, finished)
-    tokens, lengths = _commit(state, slots, limits)
-    counts = [_per_request(which, rows.batch, slots) for which in (accepted, mixed, rejected)]
-    return Committed(tokens, lengths, torch.stack([*counts, num_corrupt], dim=1))
+    _advance_blocks(state, slots, rows.live & (_per_request(left, rows.batch, slots) == 0))
+    outcomes = torch.stack([accepted, mixed, rejected, corrupt], dim=1).to(torch.int64)
+    counts = outcomes.new_zeros(len(slots), 4).index_add_(0, rows.batch, outcomes)
+    return Committed(*_commit(state, slots, limits), counts)
 
 
 def _per_request(which: Tensor, batch: Tensor, slots: Tensor) -> Tensor:
@@ -118,6 +116,7 @@ def _remember(
     """
     options, slot = state.options, rows.slot
     remembers = options.mixes[slot] & (rows.active | options.across_blocks[slot])
+    remembers &= rows.live[rows.batch]
     # The official code goes on comparing a position it decided as the mask, which it will open
     # again.
     remembers &= ~accepted | (options.across_blocks[slot] & (token == state.mask_token_id))

@@ -15,6 +15,7 @@ from vllm.model_executor.models.config import MODELS_CONFIG_MAP, VerifyAndUpdate
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 
 from remix_vllm.engine.capacity import Capacity
+from remix_vllm.engine.fingerprint import write_fingerprint
 from remix_vllm.engine.options import engine_options
 from remix_vllm.engine.scheduler_choice import SCHEDULER_FACTORY
 from remix_vllm.families import SERVED_ARCHITECTURES, family_of
@@ -48,6 +49,7 @@ class ReMixConfigHook(VerifyAndUpdateConfig):
         vllm_config.compilation_config.cudagraph_mode = CUDAGraphMode.PIECEWISE
         _disable_prefix_caching(vllm_config)
         _drop_generation_defaults(vllm_config.model_config)
+        write_fingerprint(vllm_config)
 
 
 def install_config_hook() -> None:

@@ -2,12 +2,26 @@
 
 import copy
 from collections import deque
+from typing import NamedTuple
 
 from vllm.v1.metrics.stats import RequestSpecDecodeMetrics
 from vllm.v1.request import Request
 
 from remix_vllm.config import EngineOptions, RequestOptions
 from remix_vllm.decoding.geometry import Geometry, Span
+
+
+class Forward(NamedTuple):
+    """A denoising step of one request that has returned."""
+
+    positions: int
+    """Positions of the active block that were not returned before it."""
+    tokens: int
+    """Tokens it returned."""
+    refreshes: bool
+    """Whether it computed the whole sequence under a policy that does not always."""
+    blocks: int
+    """Blocks whose last token it returned."""
 
 
 class Progress:
@@ -74,23 +88,28 @@ class Progress:
             step += self.geometry.denoises(span, self.block_start, step)
         return step
 
-    def observe(self, returned_before: int, returned_now: int) -> None:
+    def observe(self, returned_before: int, returned_now: int) -> Forward | None:
         """The oldest step under way has returned ``returned_now`` tokens after ``returned_before``.
 
-        One that the worker left alone, or that computed a part of the prompt, does not count.
+        One that the worker left alone, or that computed a part of the prompt, does not count: None.
         """
         span = self._under_way.popleft()
-        if not self.geometry.denoises(span, self.block_start, self._steps):
-            return
-        undecided = self.geometry.block_end(self.block_start) - returned_before
-        self.metrics.observe(num_draft_tokens=undecided, num_accepted=returned_now)
+        geometry, returned = self.geometry, returned_before + returned_now
+        if not geometry.denoises(span, self.block_start, self._steps):
+            return None
+        forward = Forward(
+            positions=geometry.block_end(geometry.block_start(returned_before)) - returned_before,
+            tokens=returned_now,
+            refreshes=geometry.policy in ("prefix", "dual") and geometry.refreshes(self._steps),
+            blocks=geometry.blocks_done(returned) - geometry.blocks_done(returned_before),
+        )
+        self.metrics.observe(num_draft_tokens=forward.positions, num_accepted=returned_now)
         self._steps += 1
-        if self._whole_region:
-            return
-        start = self.geometry.block_start(returned_before + returned_now)
-        if start != self.block_start:
+        start = geometry.block_start(returned)
+        if start != self.block_start and not self._whole_region:
             self.block_start, self._steps = start, 0
             self._at_block_start = copy.deepcopy(self.metrics)
+        return forward
 
     def restart_block(self) -> None:
         """Forget the forwards of the active block, which a preempted request does again."""

@@ -10,6 +10,7 @@ from vllm.v1.worker.gpu.sample.output import SamplerOutput
 
 from remix_vllm.decoding.geometry import next_first
 from remix_vllm.decoding.step import decode
+from remix_vllm.engine.step_counts import StepCountsTensor
 from remix_vllm.ops.candidates import top_candidates
 from remix_vllm.ops.row_scan import scan_rows
 
@@ -55,7 +56,8 @@ class ReMixSampler:
         )
         return SamplerOutput(
             sampled_token_ids=tokens.to(torch.int32),
-            logprobs_tensors=None,
+            # Greedy decoding has no logprobs; the field carries the counts to the scheduler.
+            logprobs_tensors=StepCountsTensor(committed.counts),
             num_nans=None,
             num_sampled=committed.lengths.to(torch.int32),
             # The runner adds a step's length to its count of computed tokens and subtracts this.

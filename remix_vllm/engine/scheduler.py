@@ -19,20 +19,28 @@ ever read by a later step without being written by it, but those that ``prefix``
 on purpose.
 """
 
+import logging
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutputs
+from vllm.v1.metrics.stats import SchedulerStats
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from remix_vllm.config import RESUME_NFE_KEY
 from remix_vllm.decoding.geometry import Span
+from remix_vllm.engine.decoding_stats import DecodingStats
 from remix_vllm.engine.options import engine_options
 from remix_vllm.engine.progress import Progress
+from remix_vllm.engine.step_counts import take_counts
 from remix_vllm.families import family_of
+
+logger = logging.getLogger("vllm.remix_vllm.scheduler")
+
+COMPLETED = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
 
 
 class ReMixScheduler(Scheduler):
@@ -45,6 +53,7 @@ class ReMixScheduler(Scheduler):
         family = family_of(self.vllm_config.model_config.architectures)
         self._grid_from_zero = family.block_grid == "zero"
         self.progress: dict[str, Progress] = {}
+        self.decoding_stats = DecodingStats()
         self._budget = 0
         self._check_pages()
 
@@ -111,6 +120,7 @@ class ReMixScheduler(Scheduler):
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
+        counts = take_counts(model_runner_output)
         for request_id in scheduler_output.num_scheduled_tokens:
             request = self.requests.get(request_id)
             if request is None or request.is_finished():
@@ -119,8 +129,33 @@ class ReMixScheduler(Scheduler):
                 continue
             index = model_runner_output.req_id_to_index[request_id]
             tokens = len(model_runner_output.sampled_token_ids[index])
-            self.progress[request_id].observe(request.num_output_tokens, tokens)
+            forward = self.progress[request_id].observe(request.num_output_tokens, tokens)
+            if forward is not None:
+                self.decoding_stats.add_forward(forward)
+            if counts is not None:
+                self.decoding_stats.add_counts(counts, index)
+                if counts.corrupt[index]:
+                    self._fail(request_id, counts.corrupt[index])
         return super().update_from_output(scheduler_output, model_runner_output)
+
+    def _fail(self, request_id: str, corrupt: int) -> None:
+        """End a request with an error once the step's output is dealt with."""
+        logger.error(
+            "Request %s ends with an error: %d rows of its logits hold no distribution (NaN, "
+            "infinity, or nothing finite). Requests beside it are not affected",
+            request_id,
+            corrupt,
+        )
+        # The base class ends the requests of this set before it makes the statistics of the step,
+        # and tells their clients.
+        self.grammar_compile_error_reqs.add(request_id)
+
+    def make_stats(
+        self, spec_decoding_stats: Any = None, *args: Any, **kwargs: Any
+    ) -> SchedulerStats | None:
+        # Without draft tokens the base class has none of its own.
+        stats, self.decoding_stats = self.decoding_stats, DecodingStats()
+        return super().make_stats(stats.pack(), *args, **kwargs)
 
     def _preempt_request(
         self, request: Request, timestamp: float, drop_stale_output: bool = False
@@ -139,7 +174,9 @@ class ReMixScheduler(Scheduler):
         params.extra_args = {**(params.extra_args or {}), RESUME_NFE_KEY: progress.nfe}
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
-        self.progress.pop(request.request_id, None)
+        progress = self.progress.pop(request.request_id)
+        if request.status in COMPLETED:
+            self.decoding_stats.finished.append((progress.nfe, request.num_output_tokens))
         return super()._free_request(request, *args, **kwargs)
 
 

@@ -21,6 +21,7 @@ class MockEngine:
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
         from vllm.v1.structured_output import StructuredOutputManager
 
+        from remix_vllm.engine.decoding_stats import DecodingStats
         from remix_vllm.engine.options import engine_options
         from remix_vllm.engine.scheduler_choice import make_scheduler
         from remix_vllm.families import family_of
@@ -34,7 +35,7 @@ class MockEngine:
             kv_cache_config=KVCacheConfig(num_pages, [], [KVCacheGroupSpec(["layer"], spec)]),
             structured_output_manager=StructuredOutputManager(vllm_config),
             block_size=page_size,
-            log_stats=False,
+            log_stats=True,
         )
         init_none_hash(sha256)
         self.hasher = get_request_block_hasher(page_size, sha256)
@@ -50,7 +51,10 @@ class MockEngine:
         )
         self.requests: dict[str, Any] = {}
         self.outputs: dict[str, list[int]] = {}
-        self.in_flight: deque[tuple[Any, dict[str, list[int]]]] = deque()
+        self.finish_reasons: dict[str, str] = {}
+        self.stats = DecodingStats()
+        """Of the last step that was updated from."""
+        self.in_flight: deque[tuple[Any, dict[str, list[int]], Any]] = deque()
 
     def add(
         self,
@@ -92,7 +96,8 @@ class MockEngine:
         output = self.scheduler.schedule()
         if self.asynchronous and self.in_flight:
             self._update()
-        self.in_flight.append((output, self.worker.execute(output)))
+        returned = self.worker.execute(output)
+        self.in_flight.append((output, returned, self.worker.counts))
         if not self.asynchronous or not output.num_scheduled_tokens:
             while self.in_flight:
                 self._update()
@@ -101,16 +106,24 @@ class MockEngine:
     def _update(self) -> None:
         from vllm.v1.outputs import ModelRunnerOutput
 
-        output, returned = self.in_flight.popleft()
+        from remix_vllm.engine.decoding_stats import DecodingStats
+
+        output, returned, counts = self.in_flight.popleft()
         names = list(output.num_scheduled_tokens)
         result = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: i for i, name in enumerate(names)},
             sampled_token_ids=[list(returned[name]) for name in names],
+            logprobs=counts,
         )
         for outputs in self.scheduler.update_from_output(output, result).values():
             for item in outputs.outputs:
                 self.outputs[item.request_id] += item.new_token_ids
+                if item.finish_reason is not None:
+                    self.finish_reasons[item.request_id] = str(item.finish_reason)
+            if outputs.scheduler_stats is not None:
+                packed = outputs.scheduler_stats.spec_decoding_stats
+                self.stats = DecodingStats.unpack(packed) if packed else DecodingStats()
 
     def nfe(self, name: str) -> int:
         return sum(self.requests[name].spec_decode_metrics.histogram)

@@ -10,6 +10,7 @@ from remix_vllm.config import RESUME_NFE_KEY, EngineOptions
 from remix_vllm.decoding.geometry import expected_spans, next_first
 from remix_vllm.decoding.rows import StepRows, flatten, select_rows
 from remix_vllm.decoding.step import decode
+from remix_vllm.engine.step_counts import StepCounts, StepCountsTensor
 from tests.models.toy import ToyModel
 from tests.models.toy_attention import PagedToy
 from tests.models.toy_canvas import toy_canvas, write_blends
@@ -38,6 +39,8 @@ class MockWorker:
     max_num_seqs: int
     slots: dict[str, Slot] = field(default_factory=dict)
     nfe: int = 0
+    counts: StepCounts | None = None
+    """What became of the rows of the last step, if it ran a request."""
 
     def __post_init__(self) -> None:
         model = ToyModel(0)
@@ -56,6 +59,7 @@ class MockWorker:
         for name, new in zip(cached.req_ids, cached.new_block_ids, strict=True):
             if new is not None:
                 self.slots[name].pages += new[0]
+        self.counts = None
         return self._step(output.num_scheduled_tokens) if output.num_scheduled_tokens else {}
 
     def _remove(self, name: str) -> None:
@@ -97,6 +101,7 @@ class MockWorker:
             for b, slot in enumerate(batch)
         ]
         committed = decode(self.state, numbers, rows, torch.cat(logits), self.limits)
+        self.counts = StepCountsTensor(committed.counts).to_cpu_nonblocking().tolists()
         following = next_first(self.state, numbers, first + lengths, expected, policy, every)
         for slot, computed in zip(batch, following.tolist(), strict=True):
             slot.computed = computed
