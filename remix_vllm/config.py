@@ -20,6 +20,7 @@ Preset = Literal["remix", "official", "paper"]
 Rejection = Literal["sticky", "one_step"]
 Stream = Literal["committed", "block"]
 KVCache = Literal["none", "prefix", "dual", "block"]
+History = Literal["full", "compact"]
 
 DECODINGS: tuple[str, ...] = get_args(Decoding)
 PRESETS: tuple[str, ...] = get_args(Preset)
@@ -161,10 +162,13 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     (exact)."""
     refresh_interval: int
     """``prefix`` and ``dual``: also refresh after so many steps of a block; 0 is never."""
+    history: History
+    """What the rejection rule remembers of a position: its logits (``full``: exact) or its 50 most
+    likely tokens (``compact``: some decisions differ)."""
     history_gib: float
     """Most memory the rejection rule's distributions may take, in GiB per worker."""
     statistics_rows: int
-    """Rows of logits whose float32 distributions are held at once while a step is decided."""
+    """Rows of logits for which temporaries of float32 are held at once while a step is decided."""
 
     @property
     def history_rows(self) -> int:
@@ -286,6 +290,7 @@ ENGINE_FIELDS: dict[str, OptionField] = {
     "stream": choice(get_args(Stream)),
     "kv_cache": choice(get_args(KVCache)),
     "refresh_interval": integer(0, 65536),
+    "history": choice(get_args(History)),
     "history_gib": number(0.0, 4096.0),
     "statistics_rows": integer(1, 65536),
 }
@@ -294,8 +299,9 @@ ENGINE_DEFAULTS: dict[str, Any] = {
     "stream": "committed",
     "kv_cache": "none",
     "refresh_interval": 0,
+    "history": "full",
     "history_gib": 4.0,
-    "statistics_rows": 256,
+    "statistics_rows": 8,
 }
 
 

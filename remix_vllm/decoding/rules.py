@@ -8,8 +8,6 @@ about a request depends on its neighbours.
 import torch
 from torch import Tensor
 
-JS_EPSILON = torch.finfo(torch.float32).eps
-
 
 def accept(
     confidence: Tensor,
@@ -47,26 +45,6 @@ def accept(
     passing = counts.scatter_add(0, batch, passes.to(torch.int64))
     take = torch.maximum(torch.minimum(passing, cap), floor)
     return active & (rank < take[batch])
-
-
-def js_divergence(p: Tensor, q: Tensor) -> Tensor:
-    """Jensen-Shannon divergence of each pair of rows, natural logarithm.
-
-    As in the official code both are clamped below at float32 epsilon and not renormalised, so zeros
-    cost nothing and a row of zeros (a sticky rejection) is about ``ln(2)/2`` from any distribution.
-
-    Args:
-        p, q: ``[N, V]`` float32.
-
-    Returns:
-        ``[N]`` float32.
-    """
-    p = p.clamp_min(JS_EPSILON)
-    q = q.clamp_min(JS_EPSILON)
-    log_mean = (p + q).mul_(0.5).log_()
-    left = (p.log().sub_(log_mean)).mul_(p).sum(-1)
-    right = (q.log().sub_(log_mean)).mul_(q).sum(-1)
-    return (left + right) * 0.5
 
 
 def kept_weights(

@@ -12,19 +12,23 @@ import torch
 from torch import Tensor
 
 from remix_vllm.config import RequestOptions
+from remix_vllm.decoding.history import History
 from remix_vllm.decoding.slot_options import SlotOptions
 
 UNPINNED = -1
+TOP_K = 50
+"""Mixing candidates of a position: the most that ``mix_top_k`` may ask for (official code)."""
 
 
 class CanvasState:
     """State of ``num_slots`` requests.
 
-    Memory: ``num_slots * history_rows * (4 * vocab_size + 12 * top_k)`` bytes for the distributions
-    of the rejection rule and the mixing candidates, plus 17 bytes per slot and position.
+    Memory: ``num_slots * history_rows * 12 * top_k`` bytes for the mixing candidates, plus 17 bytes
+    per slot and position, beside the history.
 
     Args:
         num_slots: requests held at once.
+        history: the rejection rule's memory of ``num_slots * history_rows`` positions.
         max_model_len: longest prompt plus generation.
         history_rows: positions per slot that may mix; position ``g`` uses row ``g % history_rows``,
             so no two positions that may mix at the same time may be that far apart.
@@ -36,6 +40,7 @@ class CanvasState:
     def __init__(
         self,
         num_slots: int,
+        history: History,
         max_model_len: int,
         history_rows: int,
         vocab_size: int,
@@ -70,11 +75,10 @@ class CanvasState:
 
         rows = num_slots * history_rows
         self.mixed = torch.zeros(rows, dtype=torch.bool, device=device)
-        self.owner = torch.zeros(rows, dtype=torch.int64, device=device)
         self.candidate_ids = torch.zeros(rows, top_k, dtype=torch.int64, device=device)
         self.candidate_weights = torch.zeros(rows, top_k, dtype=torch.float32, device=device)
         self.has_history = torch.zeros(rows, dtype=torch.bool, device=device)
-        self.history = torch.zeros(rows, vocab_size, dtype=torch.float32, device=device)
+        self.history = history
 
     def add(
         self,

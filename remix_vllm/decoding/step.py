@@ -10,27 +10,28 @@ from remix_vllm.decoding.rows import StepRows
 from remix_vllm.decoding.rules import accept, kept_weights
 from remix_vllm.decoding.state import CanvasState
 from remix_vllm.decoding.strategies import budget
-from remix_vllm.ops.row_statistics import RowStatistics, row_statistics
+from remix_vllm.ops.candidates import Candidates, top_candidates
+from remix_vllm.ops.row_kernels import RowKernels
+from remix_vllm.ops.row_scan import RowScan, scan_rows
 
 
 class StepLimits(NamedTuple):
     """What is the same for every step of an engine."""
 
     forbidden: Tensor
-    """Ids never predicted, ``[V]`` bool."""
+    """Ids never predicted, ``[F]`` int64."""
     window: int
     """Canvas positions from the active block's start."""
     whole_blocks: bool
     """Return tokens block by block instead of as soon as everything left of them is decided."""
-    statistics_rows: int
-    """Rows of logits in float32 at once."""
+    kernels: RowKernels
 
 
 class Committed(NamedTuple):
-    """Tokens a step returns: the first ``lengths`` of each row of ``tokens``."""
+    """What a step returns of ``R`` requests."""
 
     tokens: Tensor
-    """``[R, window]`` int64."""
+    """The first ``lengths`` of each row, ``[R, window]`` int64."""
     lengths: Tensor
     """``[R]`` int64."""
     counts: Tensor
@@ -46,49 +47,44 @@ def decode(
     Args:
         slots: slot of each request, ``[R]`` int64.
         rows: the rows ``logits`` belong to.
-        logits: ``[N, V]``.
+        logits: ``[N, V]``, overwritten where ids are forbidden.
     """
     options = state.options
-    remembers = options.mixes[rows.slot] & (rows.active | options.across_blocks[rows.slot])
-    history_rows = state.row(rows.slot, rows.position)
-    compared = state.has_history[history_rows] & remembers
-    statistics = row_statistics(
-        logits,
-        limits.forbidden,
-        options.exclude_mask[rows.slot],
-        remembers,
-        history_rows,
-        state.history,
-        state.has_history,
-        state.top_k,
-        limits.statistics_rows,
-    )
+    _forbid(logits, limits.forbidden, options.exclude_mask[rows.slot])
+    scan = scan_rows(logits, limits.kernels)
     # NaN or infinity among the ids that may be predicted, or nothing finite: no distribution.
-    corrupt = statistics.confidence.isnan()
-    sound = torch.zeros_like(slots).index_add_(0, rows.batch, corrupt.to(torch.int64)) == 0
-    remembers &= sound[rows.batch]
+    corrupt = ~scan.logsumexp.isfinite()
+    sound = _per_request(corrupt, rows.batch, slots) == 0
     rows = rows._replace(active=rows.active & sound[rows.batch])
-    undecided = torch.zeros_like(slots).scatter_add(0, rows.batch, rows.active.to(torch.int64))
+
+    undecided = _per_request(rows.active, rows.batch, slots)
     fresh = rows.live & (state.steps_in_block[slots] == 0)
     state.block_undecided[slots] = torch.where(fresh, undecided, state.block_undecided[slots])
     limit = budget(state, slots, undecided)
-    accepted = accept(statistics.confidence, rows.active, rows.batch, *limit)
+    accepted = accept(scan.confidence, rows.active, rows.batch, *limit)
 
     advanced = rows.live.to(torch.int64)
     for counter in (state.steps, state.steps_in_block, state.nfe):
         counter[slots] += advanced
-    token = _write_tokens(state, rows, accepted, statistics.token)
-    mixed, rejected = _remember(
-        state, rows, history_rows, remembers, compared, accepted, token, statistics
-    )
-    left = torch.zeros_like(slots).scatter_add(
-        0, rows.batch, (rows.active & ~accepted).to(torch.int64)
-    )
     # A corrupt step counts as one, as the scheduler believes, which may have planned the next.
-    _advance_blocks(state, slots, rows.live & sound & (left == 0))
-    outcomes = torch.stack([accepted, mixed, rejected, corrupt], 1).to(torch.int64)
+    rows = rows._replace(live=rows.live & sound)
+    token = _write_tokens(state, rows, accepted, scan.token)
+    left = rows.active & ~accepted
+    mixed, rejected = _remember(state, rows, left, accepted, token, logits, scan)
+    _advance_blocks(state, slots, rows.live & (_per_request(left, rows.batch, slots) == 0))
+    outcomes = torch.stack([accepted, mixed, rejected, corrupt], dim=1).to(torch.int64)
     counts = outcomes.new_zeros(len(slots), 4).index_add_(0, rows.batch, outcomes)
     return Committed(*_commit(state, slots, limits), counts)
+
+
+def _per_request(which: Tensor, batch: Tensor, slots: Tensor) -> Tensor:
+    """Count rows of each request: ``[R]`` int64."""
+    return torch.zeros_like(slots).scatter_add(0, batch, which.to(torch.int64))
+
+
+def _forbid(logits: Tensor, forbidden: Tensor, exclude: Tensor) -> None:
+    banned = logits.index_select(1, forbidden)
+    logits.index_copy_(1, forbidden, banned.masked_fill(exclude[:, None], -torch.inf))
 
 
 def _write_tokens(state: CanvasState, rows: StepRows, accepted: Tensor, token: Tensor) -> Tensor:
@@ -105,43 +101,83 @@ def _write_tokens(state: CanvasState, rows: StepRows, accepted: Tensor, token: T
 def _remember(
     state: CanvasState,
     rows: StepRows,
-    history_rows: Tensor,
-    remembers: Tensor,
-    compared: Tensor,
+    left: Tensor,
     accepted: Tensor,
     token: Tensor,
-    statistics: RowStatistics,
+    logits: Tensor,
+    scan: RowScan,
 ) -> tuple[Tensor, Tensor]:
     """Mix or reject what is still undecided, and keep the distributions the next step compares
     with.
 
+    Args:
+        left: rows still undecided, ``[N]`` bool.
+
     Returns:
-        Rows that mix and rows that were rejected, ``[N]`` bool.
+        rows that mix and rows that were rejected, ``[N]`` bool.
     """
     options, slot = state.options, rows.slot
-    undecided = rows.active & ~accepted
-    rejected = undecided & compared & (statistics.divergence > options.js_threshold[slot])
-    started = state.steps[slot] >= options.mixing_start[slot]
-    sticky = options.sticky[slot]
+    remembers = options.mixes[slot] & (rows.active | options.across_blocks[slot])
+    remembers &= rows.live[rows.batch]
     # The official code goes on comparing a position it decided as the mask, which it will open
     # again.
-    reopens = options.across_blocks[slot] & (token == state.mask_token_id)
-    kept = remembers & ~(rejected & ~sticky) & (~accepted | reopens)
+    remembers &= ~accepted | (options.across_blocks[slot] & (token == state.mask_token_id))
+    at = state.row(slot, rows.position)
+    rejected = left & remembers & state.has_history[at]
+    mixed = left & remembers & (state.steps[slot] >= options.mixing_start[slot])
+    state.mixed[at] = False
+    state.has_history[at] = False
+    some = _rows_of(remembers)
+    if not len(some):
+        return mixed, rejected
 
-    mixed = undecided & remembers & ~rejected & started
-    state.mixed[history_rows] = mixed
-    state.owner[history_rows] = rows.position
-    state.candidate_ids[history_rows] = statistics.top_id
-    state.candidate_weights[history_rows] = kept_weights(
-        statistics.top_probability,
+    candidates = top_candidates(logits, scan, some, state.top_k)
+    moved = _moved(state, rejected[some], some, slot[some], at[some], logits, scan, candidates)
+    rejected[some] = moved
+    mixed &= ~rejected
+    slot, at = slot[some], at[some]
+    sticky = options.sticky[slot]
+    state.mixed[at] = mixed[some]
+    state.candidate_ids[at] = candidates.ids
+    state.candidate_weights[at] = kept_weights(
+        candidates.probabilities,
         options.mix_top_k[slot],
         options.alpha_scale[slot],
         options.alpha_min[slot],
         options.alpha_max[slot],
     )
-    state.has_history[history_rows] = kept
-    state.history.index_fill_(0, history_rows[rejected & sticky], 0.0)
+    state.has_history[at] = remembers[some] & (sticky | ~rejected[some])
+    state.history.store(logits, scan, candidates, some, at)
+    state.history.clear(at, rejected[some] & sticky)
     return mixed, rejected
+
+
+def _moved(
+    state: CanvasState,
+    compared: Tensor,
+    rows: Tensor,
+    slot: Tensor,
+    at: Tensor,
+    logits: Tensor,
+    scan: RowScan,
+    candidates: Candidates,
+) -> Tensor:
+    """Which of ``rows`` ``[n]`` are compared and too far from their history, ``[n]`` bool."""
+    some = _rows_of(compared)
+    moved = torch.zeros_like(compared)
+    if len(some):
+        threshold = state.options.js_threshold[slot[some]]
+        parts = Candidates(candidates.ids[some], candidates.probabilities[some])
+        moved[some] = state.history.moved(logits, scan, parts, rows[some], at[some], threshold)
+    return moved & compared
+
+
+def _rows_of(which: Tensor) -> Tensor:
+    """Indices of ``which``. On a GPU all of them: to count them the host would have to wait, and
+    the rows in question are most rows."""
+    if which.device.type == "cpu":
+        return which.nonzero().squeeze(-1)
+    return torch.arange(len(which), device=which.device)
 
 
 def _advance_blocks(state: CanvasState, slots: Tensor, finished: Tensor) -> None:
@@ -158,8 +194,8 @@ def _advance_blocks(state: CanvasState, slots: Tensor, finished: Tensor) -> None
 
 
 def _commit(state: CanvasState, slots: Tensor, limits: StepLimits) -> tuple[Tensor, Tensor]:
-    """Tokens and lengths of the decided prefix. A decided mask, which the official rules allow, is
-    not final before the last block is done."""
+    """Return the decided prefix. A decided mask, which the official rules allow, is not final
+    before the last block is done."""
     committed, region = state.committed[slots], state.region_len[slots]
     start = state.block_start[slots]
     end = start if limits.whole_blocks else state.block_end(slots)

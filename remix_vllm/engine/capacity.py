@@ -6,9 +6,9 @@ from vllm.config import ModelConfig, SchedulerConfig
 from vllm.engine.arg_utils import EngineArgs
 
 from remix_vllm.config import EngineOptions
+from remix_vllm.engine.statistics import history_bytes_per_sequence
 
 GIB = 1 << 30
-FLOAT32_BYTES = 4
 
 
 class Capacity:
@@ -21,11 +21,7 @@ class Capacity:
         for a block-causal model the block just decided and the active one."""
         if options.kv_cache == "block":
             self.min_tokens = 2 * options.window
-        self.bytes_per_sequence: int = (
-            options.history_rows * model_config.get_vocab_size() * FLOAT32_BYTES
-        )
-        """The rejection rule keeps a distribution over the full vocabulary for each position of a
-        block, on every worker whatever the tensor parallelism. Any request may ask for ReMix."""
+        self.bytes_per_sequence = history_bytes_per_sequence(options, model_config)
 
     @property
     def max_sequences(self) -> int:
@@ -78,5 +74,4 @@ class Capacity:
 
     def _formula(self) -> str:
         rows = self.options.history_rows
-        columns = self.bytes_per_sequence // (rows * FLOAT32_BYTES)
-        return f"{rows} positions x {columns} vocabulary rows x {FLOAT32_BYTES} bytes per sequence"
+        return f"{rows} positions x {self.bytes_per_sequence // rows} bytes per sequence"

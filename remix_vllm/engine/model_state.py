@@ -26,12 +26,13 @@ from vllm.v1.worker.gpu.states import RequestState
 from remix_vllm.config import RESUME_NFE_KEY
 from remix_vllm.decoding.geometry import ExpectedSpans, expected_spans
 from remix_vllm.decoding.rows import StepRows, StepTokens, flatten, select_rows
-from remix_vllm.decoding.state import CanvasState
+from remix_vllm.decoding.state import TOP_K, CanvasState
 from remix_vllm.decoding.step import StepLimits
 from remix_vllm.engine.attention import block_rows, metadata, whole_rows
 from remix_vllm.engine.options import engine_options
 from remix_vllm.engine.sampler import ReMixSampler
-from remix_vllm.engine.vocabulary import forbidden_mask, mask_token_id
+from remix_vllm.engine.statistics import make_history, row_kernels
+from remix_vllm.engine.vocabulary import forbidden_ids, mask_token_id
 from remix_vllm.families import family_of
 from remix_vllm.ops.mixed_embedding import mixed_embedding
 
@@ -62,20 +63,22 @@ class ReMixModelState(ModelState):
         self._grid_from_zero = family.block_grid == "zero"
         vocab_size = self.model_config.get_vocab_size()
         self.mask_token_id = mask_token_id(vllm_config)
+        kernels = row_kernels(vllm_config, self.options.statistics_rows, device)
         self.canvas = CanvasState(
             num_slots=self.max_num_reqs,
+            history=make_history(vllm_config, self.options, kernels, device),
             max_model_len=self.max_model_len,
             history_rows=self.options.history_rows,
             vocab_size=vocab_size,
             mask_token_id=self.mask_token_id,
-            top_k=min(50, vocab_size),
+            top_k=min(TOP_K, vocab_size),
             device=device,
         )
         self.limits = StepLimits(
-            forbidden=forbidden_mask(vllm_config, self.mask_token_id).to(device),
+            forbidden=forbidden_ids(vllm_config, self.mask_token_id).to(device),
             window=self.options.window,
             whole_blocks=self.options.stream == "block",
-            statistics_rows=self.options.statistics_rows,
+            kernels=kernels,
         )
         # Fixed address: a captured graph reads it. The last row takes what belongs nowhere.
         self.inputs_embeds = torch.zeros(
@@ -149,8 +152,7 @@ class ReMixModelState(ModelState):
         # The runner reads the logits of these rows and no others.
         input_batch.logits_indices = self.step.rows.token_index
         ids = self.canvas.tokens[tokens.slots[tokens.batch], tokens.position]
-        self.inputs_embeds[: input_batch.num_tokens] = self.model.embed_input_ids(ids)
-        self._mix(tokens)
+        self._embed(ids, self.step.rows)
         return {"input_ids": None, "inputs_embeds": self.inputs_embeds[:size]}
 
     def finish_step(self) -> Step | None:
@@ -158,30 +160,37 @@ class ReMixModelState(ModelState):
         step, self.step = self.step, None
         return step
 
-    def _mix(self, tokens: StepTokens) -> None:
-        """Put the mixed embeddings of the positions in state C over their mask embeddings."""
-        canvas = self.canvas
-        mixed = canvas.mixed.view(self.max_num_reqs, canvas.history_rows)[tokens.slots]
-        batch, column = mixed.nonzero(as_tuple=True)
-        if not len(batch):
-            return
-        slot = tokens.slots[batch]
-        row = slot * canvas.history_rows + column
-        position = canvas.prompt_len[slot] + canvas.owner[row] - tokens.first[batch]
-        inside = position < tokens.lengths[batch]
-        index = torch.where(inside, tokens.starts[batch] + position, self.max_num_tokens)
+    def _embed(self, ids: Tensor, rows: StepRows) -> None:
+        """Embed tokens ``[T]``, those in state C as their blends; one all-reduce for both."""
         table = self.model.model.embed_tokens
         shard = table.shard_indices
-        embeddings = mixed_embedding(
-            canvas.candidate_ids[row],
-            canvas.candidate_weights[row],
-            canvas.options.beta_mix[slot],
-            self.model.embed_input_ids(slot.new_tensor([self.mask_token_id]))[0],
-            table.weight[: shard.num_org_elements],
-            shard.org_vocab_start_index,
-            tensor_model_parallel_all_reduce,
-        )
-        self.inputs_embeds[index] = embeddings.to(self.dtype)
+        first_id = shard.org_vocab_start_index
+        weight = table.weight[: shard.num_org_elements]
+        embeddings = self.inputs_embeds[: len(ids)]
+        if table.tp_size == 1:
+            torch.index_select(weight, 0, ids, out=embeddings)
+        else:
+            local = ids - first_id
+            mine = (local >= 0) & (local < len(weight))
+            torch.index_select(weight, 0, torch.where(mine, local, 0), out=embeddings)
+            embeddings.masked_fill_(~mine[:, None], 0.0)
+
+        canvas = self.canvas
+        at = canvas.row(rows.slot, rows.position)
+        mixed = canvas.mixed[at].nonzero().squeeze(-1)
+        if len(mixed):
+            at = at[mixed]
+            blends = mixed_embedding(
+                canvas.candidate_ids[at],
+                canvas.candidate_weights[at],
+                canvas.options.beta_mix[rows.slot[mixed]],
+                self.mask_token_id,
+                weight,
+                first_id,
+            )
+            embeddings[rows.token_index[mixed]] = blends.to(self.dtype)
+        if table.tp_size > 1:
+            embeddings.copy_(tensor_model_parallel_all_reduce(embeddings))
 
     def prepare_dummy_inputs(self, num_reqs: int, num_tokens: int) -> dict[str, Any]:
         return {"input_ids": None, "inputs_embeds": self.inputs_embeds[:num_tokens]}

@@ -11,7 +11,8 @@ from vllm.v1.worker.gpu.sample.output import SamplerOutput
 from remix_vllm.decoding.geometry import next_first
 from remix_vllm.decoding.step import decode
 from remix_vllm.engine.step_counts import StepCountsTensor
-from remix_vllm.ops.row_statistics import row_statistics
+from remix_vllm.ops.candidates import top_candidates
+from remix_vllm.ops.row_scan import scan_rows
 
 if TYPE_CHECKING:
     from remix_vllm.engine.model_state import ReMixModelState
@@ -65,22 +66,14 @@ class ReMixSampler:
 
     def _profile(self, logits: Tensor, input_batch: InputBatch) -> SamplerOutput:
         """Let vLLM's memory profiling see the largest temporaries of a step."""
-        limits = self.state.limits
-        count = min(limits.statistics_rows, self.state.max_num_tokens)
-        sample = logits[:1].expand(count, -1)
-        every = torch.ones(count, dtype=torch.bool, device=logits.device)
-        # All rows share one row of scratch history; what is left in it is nobody's.
-        row_statistics(
-            sample,
-            limits.forbidden,
-            every,
-            every,
-            torch.zeros(count, dtype=torch.int64, device=logits.device),
-            torch.zeros_like(self.state.canvas.history[:1]),
-            torch.ones(1, dtype=torch.bool, device=logits.device),
-            self.state.canvas.top_k,
-            limits.statistics_rows,
-        )
+        canvas = self.state.canvas
+        scan = scan_rows(logits, self.state.limits.kernels)
+        at = torch.arange(canvas.history_rows, device=logits.device)
+        rows = at % len(logits)
+        candidates = top_candidates(logits, scan, rows, canvas.top_k)
+        # No request is running: what is written here is nobody's.
+        canvas.history.store(logits, scan, candidates, rows, at)
+        canvas.history.moved(logits, scan, candidates, rows, at, scan.confidence[rows])
         zeros = torch.zeros(input_batch.num_reqs, dtype=torch.int32, device=logits.device)
         return SamplerOutput(
             sampled_token_ids=zeros[:, None],

@@ -39,12 +39,9 @@ def stop_token_ids(vllm_config: VllmConfig, declared: int | list[int] | None) ->
     return list(resolve_stop_token_ids(declared, _tokenizer(vllm_config), family))
 
 
-def forbidden_mask(vllm_config: VllmConfig, mask_token_id: int) -> Tensor:
-    """Ids never predicted, ``[vocabulary]`` bool: the mask id and embedding rows beyond the
-    tokenizer."""
+def forbidden_ids(vllm_config: VllmConfig, mask_token_id: int) -> Tensor:
+    """Ids never predicted, ``[F]`` int64: the mask id and embedding rows beyond the tokenizer."""
     rows = vllm_config.model_config.get_vocab_size()
     forbidden = forbidden_tokens(mask_token_id, _tokenizer(vllm_config), rows)
-    banned = torch.zeros(rows, dtype=torch.bool)
-    banned[forbidden.mask_token_id] = True
-    banned[forbidden.num_valid_tokens :] = True
-    return banned
+    beyond = range(forbidden.num_valid_tokens, rows)
+    return torch.tensor(sorted({forbidden.mask_token_id, *beyond}), dtype=torch.int64)

@@ -1,48 +1,49 @@
 """Input embeddings of mixing positions: a gather and a weighted sum, never a product with the
 table."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
+
+ROWS_AT_ONCE = 256
 
 
 def mixed_embedding(
     ids: Tensor,
     weights: Tensor,
     beta_mix: Tensor,
-    mask_embedding: Tensor,
+    mask_token_id: int,
     table: Tensor,
     first_id: int,
-    all_reduce: Callable[[Tensor], Tensor],
 ) -> Tensor:
     """``(1 - beta) e_mask + beta (sum of weight * e_id + rest * e_mask)`` for each position.
 
+    With a sharded table this rank's share of the sum, mask included: shares add up to the
+    embedding, like those of ordinary tokens, in the same all-reduce.
+
     Args:
         ids: candidate ids, ``[N, K]`` int64.
-        weights: their kept probabilities, ``[N, K]`` float32; the rest up to 1 goes to the mask.
+        weights: their kept probabilities, ``[N, K]`` float32, zeros last; what they lack to 1 goes
+            to the mask.
         beta_mix: ``[N]`` float32.
-        mask_embedding: ``[H]``.
         table: this rank's rows of the input embedding, ``[V_local, H]``: ids from ``first_id`` on.
-        all_reduce: sums a tensor over the ranks.
 
     Returns:
         ``[N, H]`` float32.
     """
+    if weights.device.type == "cpu" and len(weights):
+        kept = int((weights > 0).sum(-1).max())
+        ids, weights = ids[:, :kept], weights[:, :kept]
+    rest = 1.0 - weights.sum(-1).clamp(0.0, 1.0)
+    mask_weight = (1.0 - beta_mix) + beta_mix * rest
+    ids = torch.cat([torch.full_like(ids[:, :1], mask_token_id), ids], dim=1)
+    weights = torch.cat([mask_weight[:, None], beta_mix[:, None] * weights], dim=1)
+
     local = ids - first_id
     mine = (local >= 0) & (local < table.shape[0])
-    local = torch.where(mine, local, 0)
-    local_weights = torch.where(mine, weights, 0.0)
-    kept = _weighted_sum(local, local_weights, table)
-    kept = all_reduce(kept)
-    mask = mask_embedding.float()
-    rest = 1.0 - weights.sum(-1, keepdim=True).clamp(0.0, 1.0)
-    beta = beta_mix[:, None]
-    return (1.0 - beta) * mask + beta * (kept + rest * mask)
-
-
-def _weighted_sum(ids: Tensor, weights: Tensor, table: Tensor) -> Tensor:
+    local, weights = torch.where(mine, local, 0), torch.where(mine, weights, 0.0)
     if table.dtype == torch.float32:
-        return embedding_bag(ids, table, per_sample_weights=weights, mode="sum")
-    return torch.einsum("nk,nkh->nh", weights, table[ids].float())
+        return embedding_bag(local, table, per_sample_weights=weights, mode="sum")
+    parts = zip(local.split(ROWS_AT_ONCE), weights.split(ROWS_AT_ONCE), strict=True)
+    sums = [torch.einsum("nk,nkh->nh", w, table[i].float()) for i, w in parts]
+    return torch.cat(sums) if sums else table.new_zeros(0, table.shape[1], dtype=torch.float32)

@@ -8,7 +8,7 @@ def top_k_lowest_index(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The ``k`` largest entries of each row, equal ones in ascending order of index.
 
     Args:
-        values: ``[N, V]`` float32, not negative.
+        values: ``[N, V]`` float32.
         k: at most ``V``.
 
     Returns:

@@ -58,7 +58,8 @@ def garbage_everywhere_else(runner: Any) -> Iterator[None]:
 
     canvas.tokens.fill_(9)
     canvas.decided.fill_(True)
-    canvas.history.fill_(LARGE)
+    canvas.history.logits.fill_(LARGE)
+    canvas.history.logsumexp.fill_(LARGE)
     canvas.candidate_weights.fill_(LARGE)
     canvas.mixed.fill_(True)
     canvas.has_history.fill_(True)

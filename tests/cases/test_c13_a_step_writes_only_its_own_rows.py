@@ -16,7 +16,8 @@ REQUESTS = {
     "c": ToyRequest(1, [i % 13 for i in range(11)], 30, {"js_threshold": 0.0}),
 }
 BY_POSITION = ("tokens", "decided", "pinned")
-BY_ROW = ("mixed", "owner", "candidate_ids", "candidate_weights", "has_history", "history")
+BY_ROW = ("mixed", "candidate_ids", "candidate_weights", "has_history")
+HISTORY = ("logits", "logsumexp")
 BY_SLOT = ("prompt_len", "region_len", "block_start", "committed", "steps", "steps_in_block", "nfe")
 
 
@@ -27,6 +28,8 @@ def snapshot(worker: MockWorker) -> dict[str, Tensor]:
     parts = {name: getattr(state, name).clone() for name in (*BY_POSITION, *BY_SLOT)}
     for name in BY_ROW:
         parts[name] = getattr(state, name).view(slots, state.history_rows, -1).clone()
+    for name in HISTORY:
+        parts[name] = getattr(state.history, name).view(slots, state.history_rows, -1).clone()
     return parts | {"pages": worker.cache.pages.clone()}
 
 
@@ -54,7 +57,7 @@ def test_slots_and_pages_outside_a_step_are_unchanged_by_it(
         returned = real_step(scheduled)
         after = snapshot(worker)
         mine = torch.tensor([worker.slots[name].number for name in scheduled])
-        for name in (*BY_POSITION, *BY_ROW, *BY_SLOT):
+        for name in (*BY_POSITION, *BY_ROW, *HISTORY, *BY_SLOT):
             left = before[name].clone()
             left[mine] = after[name][mine]
             assert torch.equal(left, after[name]), name

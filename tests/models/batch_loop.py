@@ -8,10 +8,9 @@ import torch
 from remix_vllm.config import EngineOptions, RequestOptions
 from remix_vllm.decoding.geometry import expected_spans
 from remix_vllm.decoding.rows import flatten, select_rows
-from remix_vllm.decoding.state import CanvasState
-from remix_vllm.decoding.step import StepLimits, decode
-from remix_vllm.ops.mixed_embedding import mixed_embedding
+from remix_vllm.decoding.step import decode
 from tests.models.toy import ToyModel
+from tests.models.toy_canvas import toy_canvas, write_blends
 
 
 @dataclass
@@ -45,20 +44,8 @@ class BatchLoop:
         model = requests[0].model
         self.engine = engine
         self.requests = requests
-        self.state = CanvasState(
-            num_slots=len(requests) + 1,
-            max_model_len=400,
-            history_rows=engine.history_rows,
-            vocab_size=model.vocab_size,
-            mask_token_id=model.mask_token_id,
-            top_k=min(50, model.vocab_size),
-            device=torch.device("cpu"),
-        )
-        forbidden = torch.zeros(model.vocab_size, dtype=torch.bool)
-        forbidden[model.mask_token_id] = True
-        forbidden[num_valid_tokens:] = True
-        self.limits = StepLimits(
-            forbidden, engine.window, engine.stream == "block", statistics_rows
+        self.state, self.limits = toy_canvas(
+            model, engine, len(requests) + 1, 400, num_valid_tokens, statistics_rows
         )
 
     def run(self) -> None:
@@ -111,21 +98,9 @@ class BatchLoop:
         logits = []
         for b, (request, slot) in enumerate(zip(requests, slots.tolist(), strict=True)):
             embeds = request.model.embed(state.tokens[slot, : lengths[b]]).clone()
-            first = slot * state.history_rows
-            for row in range(first, first + state.history_rows):
-                if state.mixed[row]:
-                    embeds[len(request.prompt) + int(state.owner[row])] = mixed_embedding(
-                        state.candidate_ids[row : row + 1],
-                        state.candidate_weights[row : row + 1],
-                        state.options.beta_mix[slot : slot + 1],
-                        request.model.embedding[state.mask_token_id],
-                        request.model.embedding,
-                        0,
-                        lambda partial: partial,
-                    )[0]
-            logits.append(
-                request.model(embeds)[rows.token_index[rows.batch == b] - tokens.starts[b]]
-            )
+            start = int(tokens.starts[b])
+            write_blends(embeds, state, rows, b, start, request.model.embedding)
+            logits.append(request.model(embeds)[rows.token_index[rows.batch == b] - start])
         committed = decode(state, slots, rows, torch.cat(logits), self.limits)
         for request, new, count in zip(
             requests, committed.tokens.tolist(), committed.lengths.tolist(), strict=True

@@ -9,12 +9,11 @@ from torch import Tensor
 from remix_vllm.config import RESUME_NFE_KEY, EngineOptions
 from remix_vllm.decoding.geometry import expected_spans, next_first
 from remix_vllm.decoding.rows import StepRows, flatten, select_rows
-from remix_vllm.decoding.state import CanvasState
-from remix_vllm.decoding.step import StepLimits, decode
+from remix_vllm.decoding.step import decode
 from remix_vllm.engine.step_counts import StepCounts, StepCountsTensor
-from remix_vllm.ops.mixed_embedding import mixed_embedding
 from tests.models.toy import ToyModel
 from tests.models.toy_attention import PagedToy
+from tests.models.toy_canvas import toy_canvas, write_blends
 
 VALID_TOKENS = 22
 MAX_MODEL_LEN = 96
@@ -46,14 +45,9 @@ class MockWorker:
     def __post_init__(self) -> None:
         model = ToyModel(0)
         self.free = list(range(self.max_num_seqs))
-        self.state = CanvasState(
-            self.max_num_seqs, MAX_MODEL_LEN, self.options.history_rows, model.vocab_size,
-            model.mask_token_id, model.vocab_size, torch.device("cpu"),
-        )  # fmt: skip
-        forbidden = torch.zeros(model.vocab_size, dtype=torch.bool)
-        forbidden[model.mask_token_id] = True
-        forbidden[VALID_TOKENS:] = True
-        self.limits = StepLimits(forbidden, self.options.window, False, 64)
+        self.state, self.limits = toy_canvas(
+            model, self.options, self.max_num_seqs, MAX_MODEL_LEN, VALID_TOKENS, 64
+        )
 
     def execute(self, output: Any) -> dict[str, list[int]]:
         """Tokens that each scheduled request returns."""
@@ -123,19 +117,7 @@ class MockWorker:
     ) -> Tensor:
         state, first = self.state, slot.computed
         embeds = slot.model.embed(state.tokens[slot.number, first : first + length]).clone()
-        row0 = slot.number * state.history_rows
-        for row in range(row0, row0 + state.history_rows):
-            at = slot.prompt_len + int(state.owner[row]) - first
-            if state.mixed[row] and at < length:
-                embeds[at] = mixed_embedding(
-                    state.candidate_ids[row : row + 1],
-                    state.candidate_weights[row : row + 1],
-                    state.options.beta_mix[slot.number : slot.number + 1],
-                    slot.model.embedding[state.mask_token_id],
-                    slot.model.embedding,
-                    0,
-                    lambda partial: partial,
-                )[0]
+        write_blends(embeds, state, rows, b, int(starts[b]), slot.model.embedding)
         end = first + length
         if self.options.kv_cache == "block":
             size = self.options.window

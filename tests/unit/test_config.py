@@ -62,6 +62,7 @@ REFUSED: dict[str, list[Any]] = {
     "stream": ["token"],
     "kv_cache": ["full"],
     "refresh_interval": [-1, 1.5],
+    "history": ["half"],
     "history_gib": [-1, 5000],
     "statistics_rows": [0],
 }

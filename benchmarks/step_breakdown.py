@@ -1,0 +1,211 @@
+"""Where a denoising step spends its time, and what ReMix adds to threshold decoding.
+
+    python -m benchmarks.step_breakdown [--dtype float32] [--sequences 8] [--eager] [--json FILE]
+
+The random LLaDA of `load_models` (148 million parameters, the real vocabulary of 126,464 rows)
+runs in this process: prompts of 64 tokens, one block of 32, `--sequences` requests at once. Random
+weights are confident of nothing, so acceptance is scripted: `threshold` 1 lets nothing pass and
+`max_nfe` spreads the block evenly over 8 forwards; what is left mixes. Rounds of the decodings take
+turns in one engine. Prints medians over the rounds of a step's mean; writes JSON.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from benchmarks.load_models import large_model
+
+PROMPT, BLOCK, NFE = 64, 32, 8
+SCRIPT = {"threshold": 1.0, "max_nfe": NFE}
+DECODINGS: dict[str, dict[str, Any]] = {
+    "remix": {"decoding": "remix"} | SCRIPT,
+    "threshold": {"decoding": "threshold"} | SCRIPT,
+}
+PARTS = {
+    "forward": "model forward, without the head",
+    "LM head": "logits of the undecided positions",
+    "scan": "top and normaliser of each row",
+    "candidates": "ReMix: mixing candidates",
+    "comparison": "ReMix: divergence from the history",
+    "history": "ReMix: writing the history",
+    "sampler": "the rest of the sampler",
+    "mixing": "ReMix: mixed embeddings",
+    "inputs": "the rest of the inputs",
+    "scheduler": "vLLM's scheduler and ours",
+    "runner": "the rest of vLLM's runner",
+}
+INSIDE = {
+    "sampler": ("scan", "candidates", "comparison", "history"),
+    "inputs": ("mixing",),
+    "runner": ("forward", "LM head", "sampler", "inputs"),
+}
+"""Timed parts that contain others."""
+
+
+class Stopwatch:
+    """Adds up the seconds spent in wrapped functions, by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    def timed(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.seconds[name] += time.perf_counter() - began
+
+        return timed
+
+    def wrap(self, owner: Any, attribute: str, name: str) -> None:
+        setattr(owner, attribute, self.timed(getattr(owner, attribute), name))
+
+
+def instrument(llm: Any) -> Stopwatch:
+    """Time the parts of the steps of an in-process engine; on a CPU their calls are synchronous."""
+    from remix_vllm.decoding import step
+    from remix_vllm.engine import model_state
+
+    core = llm.llm_engine.engine_core.engine_core
+    runner = core.model_executor.driver_worker.worker.model_runner
+    history = runner.model_state.canvas.history
+    watch = Stopwatch()
+    watch.wrap(core.scheduler, "schedule", "scheduler")
+    watch.wrap(core.scheduler, "update_from_output", "scheduler")
+    watch.wrap(runner, "execute_model", "runner")
+    watch.wrap(runner, "sample_tokens", "runner")
+    watch.wrap(runner.model_state, "preprocess_state", "inputs")
+    watch.wrap(runner.model_state, "prepare_inputs", "inputs")
+    watch.wrap(runner.model_state, "prepare_attn", "inputs")
+    watch.wrap(model_state, "mixed_embedding", "mixing")
+    watch.wrap(runner.model, "forward", "forward")
+    watch.wrap(runner.model, "compute_logits", "LM head")
+    runner.sampler = TimedSampler(runner.sampler, watch)
+    watch.wrap(step, "scan_rows", "scan")
+    watch.wrap(step, "top_candidates", "candidates")
+    watch.wrap(history, "moved", "comparison")
+    watch.wrap(history, "store", "history")
+    return watch
+
+
+class TimedSampler:
+    """A sampler is called as an object, which cannot be patched on the instance."""
+
+    def __init__(self, sampler: Any, watch: Stopwatch) -> None:
+        self._sampler = sampler
+        self._call = watch.timed(sampler, "sampler")
+
+    def __call__(self, *args: Any) -> Any:
+        return self._call(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sampler, name)
+
+
+def start(path: Path, arguments: argparse.Namespace) -> Any:
+    from vllm import LLM
+
+    return LLM(
+        str(path),
+        dtype=arguments.dtype,
+        enforce_eager=arguments.eager,
+        skip_tokenizer_init=True,
+        max_model_len=PROMPT + BLOCK,
+        max_num_seqs=arguments.sequences,
+        max_num_batched_tokens=arguments.sequences * (PROMPT + BLOCK),
+        kv_cache_memory_bytes=1 << 30,
+        additional_config={"remix": {"block_length": BLOCK, "history": arguments.history}},
+    )
+
+
+def one_round(llm: Any, watch: Stopwatch, options: dict[str, Any], sequences: int) -> dict:
+    """Mean milliseconds of each part of a step."""
+    from vllm import SamplingParams, TokensPrompt
+
+    rng = Random(0)
+    prompts = [
+        TokensPrompt(prompt_token_ids=[rng.randrange(1, 100_000) for _ in range(PROMPT)])
+        for _ in range(sequences)
+    ]
+    params = SamplingParams(max_tokens=BLOCK, ignore_eos=True, detokenize=False, extra_args=options)
+    watch.seconds.clear()
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    for output in outputs:
+        steps = sum(output.outputs[0].spec_decode_metrics.histogram)
+        assert steps == NFE, f"{steps} forwards instead of the scripted {NFE}"
+    seconds = dict(watch.seconds)
+    for whole, parts in INSIDE.items():
+        seconds[whole] -= sum(seconds.get(part, 0.0) for part in parts if part not in INSIDE)
+        seconds[whole] -= sum(watch.seconds[part] for part in parts if part in INSIDE)
+    return {part: 1000 * seconds.get(part, 0.0) / NFE for part in PARTS}
+
+
+def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    result = {part: statistics.median(r[part] for r in rounds) for part in PARTS}
+    return result | {"step": statistics.median(sum(r.values()) for r in rounds)}
+
+
+def table(results: dict[str, dict[str, float]]) -> str:
+    names = list(results)
+    lines = [f"| ms per step | {' | '.join(names)} | |", "|---" * (len(names) + 2) + "|"]
+    for part, meaning in [*PARTS.items(), ("step", "")]:
+        cells = [
+            f"{results[n][part]:.1f} ({100 * results[n][part] / results[n]['step']:.1f} %)"
+            for n in names
+        ]
+        lines.append(f"| {part} | {' | '.join(cells)} | {meaning} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--sequences", type=int, default=8)
+    parser.add_argument("--history", default="full", choices=["full", "compact"])
+    parser.add_argument("--eager", action="store_true", help="without torch.compile")
+    parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--json", type=Path, help="write the results here")
+    arguments = parser.parse_args()
+    # In this process, with all cores for torch.
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in DECODINGS}
+    with tempfile.TemporaryDirectory() as folder:
+        llm = start(large_model(Path(folder)).llada, arguments)
+        watch = instrument(llm)
+        for n in range(arguments.repeat + 1):
+            for name, options in DECODINGS.items():
+                result = one_round(llm, watch, options, arguments.sequences)
+                # The first round warms up.
+                if n:
+                    rounds[name].append(result)
+    results = {name: medians(rounds[name]) for name in DECODINGS}
+    print(table(results))
+    added = [
+        100 * (sum(a.values()) - sum(b.values())) / sum(a.values())
+        for a, b in zip(rounds["remix"], rounds["threshold"], strict=True)
+    ]
+    own = 100 * sum(results["remix"][p] for p in PARTS if PARTS[p].startswith("ReMix"))
+    print(
+        f"ReMix adds {statistics.median(added):.1f} % of a step over threshold decoding "
+        f"({min(added):.1f} to {max(added):.1f} over {len(added)} pairs of rounds); its four parts "
+        f"are {own / results['remix']['step']:.1f} %"
+    )
+    if arguments.json:
+        settings = {k: v for k, v in vars(arguments).items() if k != "json"}
+        report = {"settings": settings, "milliseconds": results, "added_percent": added}
+        arguments.json.write_text(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Canvas state for a toy model, and the mixing positions in its input embeddings."""
+
+import torch
+from torch import Tensor
+
+from remix_vllm.config import EngineOptions
+from remix_vllm.decoding.history import FullHistory
+from remix_vllm.decoding.rows import StepRows
+from remix_vllm.decoding.state import TOP_K, CanvasState
+from remix_vllm.decoding.step import StepLimits
+from remix_vllm.ops.mixed_embedding import mixed_embedding
+from remix_vllm.ops.row_kernels import RowKernels
+from tests.models.toy import ToyModel
+
+
+def toy_canvas(
+    model: ToyModel,
+    engine: EngineOptions,
+    num_slots: int,
+    max_model_len: int,
+    num_valid_tokens: int,
+    statistics_rows: int,
+) -> tuple[CanvasState, StepLimits]:
+    """State and limits of an engine with ``num_slots`` slots."""
+    device = torch.device("cpu")
+    kernels = RowKernels(statistics_rows)
+    rows, size = num_slots * engine.history_rows, model.vocab_size
+    state = CanvasState(
+        num_slots=num_slots,
+        history=FullHistory(rows, size, torch.float32, device, kernels),
+        max_model_len=max_model_len,
+        history_rows=engine.history_rows,
+        vocab_size=size,
+        mask_token_id=model.mask_token_id,
+        top_k=min(TOP_K, size),
+        device=device,
+    )
+    forbidden = sorted({model.mask_token_id, *range(num_valid_tokens, size)})
+    limits = StepLimits(torch.tensor(forbidden), engine.window, engine.stream == "block", kernels)
+    return state, limits
+
+
+def write_blends(
+    embeds: Tensor, state: CanvasState, rows: StepRows, request: int, start: int, table: Tensor
+) -> None:
+    """Overwrite the rows of ``embeds`` ``[tokens, H]`` that are in state C.
+
+    Args:
+        request: its place in the step.
+        start: index of its first token among the step's tokens.
+    """
+    at = state.row(rows.slot, rows.position)
+    for n in ((rows.batch == request) & state.mixed[at]).nonzero().flatten().tolist():
+        row = at[n : n + 1]
+        embeds[int(rows.token_index[n]) - start] = mixed_embedding(
+            state.candidate_ids[row],
+            state.candidate_weights[row],
+            state.options.beta_mix[rows.slot[n : n + 1]],
+            state.mask_token_id,
+            table,
+            0,
+        )[0]
