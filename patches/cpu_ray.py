@@ -17,13 +17,18 @@ class CpuRayWorker(ray_executor_v2.RayWorkerProc):
         return ray.get_runtime_context().get_node_id(), [self._init_kwargs["rank"]]
 
     def initialize_worker(
-        self, local_rank: int, env_vars: dict[str, str], distributed_init_method: str, **others: Any
+        self,
+        local_rank: int,
+        env_vars: dict[str, str],
+        distributed_init_method: str,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
         # vLLM's ranks share memory if the ends of this address are alike. They are on all nodes,
         # since the port is; torch does not mind what follows the question mark.
         node_id = ray.get_runtime_context().get_node_id()
         address = f"{distributed_init_method}?node={node_id}"
-        super().initialize_worker(local_rank, env_vars, address, **others)
+        super().initialize_worker(local_rank, env_vars, address, *args, **kwargs)
 
 
 class CpuRayExecutor(ReMixRayExecutor):

@@ -1,9 +1,9 @@
 """Ray's executor on machines without accelerators, for served models.
 
-Symptom     "current platform cpu does not support ray." for `--distributed-executor-backend ray`, so
-            the path of a Ray cluster could not be tested without one of GPUs.
-Mechanism   `CpuPlatform.ray_device_key` is empty. Nothing but names is missing: Ray counts CPUs as it
-            counts GPUs, and the executor takes any resource. `cpu_ray` has a subclass of the
+Symptom     "current platform cpu does not support ray." for `--distributed-executor-backend ray`,
+            so the path of a Ray cluster could not be tested without one of GPUs.
+Mechanism   `CpuPlatform.ray_device_key` is empty. Little but the name is missing: Ray counts CPUs
+            as it counts GPUs, and the executor takes any resource. `cpu_ray` has a subclass of the
             executor that places each worker in a bundle of one CPU, and one of its workers that
             asks Ray for no accelerator ids.
 Upstream    `vllm/platforms/cpu.py`, `vllm/v1/executor/ray_executor_v2.py`.

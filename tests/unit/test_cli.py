@@ -194,7 +194,7 @@ def test_benchmark_parsers_have_the_flags(model: str) -> None:
 def test_flags_reach_the_engine_configuration(parser: FlexibleArgumentParser, model: str) -> None:
     arguments = ["--model", model, "--skip-tokenizer-init", "--decoding", "remix"]
     config = AsyncEngineArgs.from_cli_args(parser.parse_args(arguments)).create_engine_config()
-    assert config.additional_config == {"remix": {"decoding": "remix"}}
+    assert config.additional_config["remix"] == {"decoding": "remix"}
 
 
 def test_api_server_processes_get_the_options(parser: FlexibleArgumentParser, model: str) -> None:
