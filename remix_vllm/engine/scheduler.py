@@ -22,6 +22,7 @@ on purpose.
 import logging
 from typing import Any
 
+from vllm.platforms import current_platform
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -54,6 +55,7 @@ class ReMixScheduler(Scheduler):
         self._grid_from_zero = family.block_grid == "zero"
         self.progress: dict[str, Progress] = {}
         self.decoding_stats = DecodingStats()
+        self._spoiled_pages: set[int] = set()
         self._budget = 0
         self._check_pages()
 
@@ -82,7 +84,19 @@ class ReMixScheduler(Scheduler):
         # A lower bound of the budget the loops of the base class have left: what they grant is
         # subtracted here too, what they take back after a preemption is not added again.
         self._budget = self.max_num_scheduled_tokens
-        return super().schedule(throttle_prefills)
+        clean = self._pages_to_clean()
+        output = super().schedule(throttle_prefills)
+        # Done by the worker before anything of this step, and after the last step that could write
+        # to them.
+        output.new_block_ids_to_zero = clean or None
+        return output
+
+    def _pages_to_clean(self) -> list[int]:
+        """Pages of failed requests that nobody holds any more; they may go to others now."""
+        blocks = self.kv_cache_manager.block_pool.blocks
+        free = [page for page in self._spoiled_pages if blocks[page].ref_cnt == 0]
+        self._spoiled_pages.difference_update(free)
+        return free
 
     def _mamba_block_aligned_split(
         self,
@@ -146,6 +160,13 @@ class ReMixScheduler(Scheduler):
             request_id,
             corrupt,
         )
+        pages = {
+            page for group in self.kv_cache_manager.get_block_ids(request_id) for page in group
+        }
+        self.kv_cache_manager.evict_blocks(pages)
+        if current_platform.is_cpu():
+            # Other attention kernels do not read what a page holds after a sequence's end.
+            self._spoiled_pages |= pages
         # The base class ends the requests of this set before it makes the statistics of the step,
         # and tells their clients.
         self.grammar_compile_error_reqs.add(request_id)

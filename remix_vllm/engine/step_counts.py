@@ -7,10 +7,12 @@ sampler puts there the runner only calls ``to_cpu_nonblocking()``, behind its co
 it as a tuple of four and looks for arrays among them (``v1/executor/ray_utils.py``).
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
-from vllm.v1.outputs import ModelRunnerOutput
+
+if TYPE_CHECKING:
+    from vllm.v1.outputs import ModelRunnerOutput
 
 
 class StepCounts(NamedTuple):
@@ -39,7 +41,7 @@ class StepCountsTensor(NamedTuple):
         return StepCounts(*self.counts.T.tolist())
 
 
-def take_counts(output: ModelRunnerOutput) -> StepCounts | None:
+def take_counts(output: "ModelRunnerOutput") -> StepCounts | None:
     """The counts of a step, out of the field that the scheduler would take for logprobs; None if it
     ran no request."""
     counts, output.logprobs = output.logprobs, None

@@ -2,13 +2,16 @@
 
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tests.models.mock_worker import MAX_MODEL_LEN, MockWorker
 from tests.models.toy import ToyModel
 from tests.models.toy_attention import PagedToy
+
+if TYPE_CHECKING:
+    from remix_vllm.engine.decoding_stats import DecodingStats
 
 
 class MockEngine:
@@ -21,7 +24,6 @@ class MockEngine:
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
         from vllm.v1.structured_output import StructuredOutputManager
 
-        from remix_vllm.engine.decoding_stats import DecodingStats
         from remix_vllm.engine.options import engine_options
         from remix_vllm.engine.scheduler_choice import make_scheduler
         from remix_vllm.families import family_of
@@ -52,8 +54,8 @@ class MockEngine:
         self.requests: dict[str, Any] = {}
         self.outputs: dict[str, list[int]] = {}
         self.finish_reasons: dict[str, str] = {}
-        self.stats = DecodingStats()
-        """Of the last step that was updated from."""
+        self.reports: list[DecodingStats] = []
+        """What the scheduler told the metrics."""
         self.in_flight: deque[tuple[Any, dict[str, list[int]], Any]] = deque()
 
     def add(
@@ -121,9 +123,9 @@ class MockEngine:
                 self.outputs[item.request_id] += item.new_token_ids
                 if item.finish_reason is not None:
                     self.finish_reasons[item.request_id] = str(item.finish_reason)
-            if outputs.scheduler_stats is not None:
-                packed = outputs.scheduler_stats.spec_decoding_stats
-                self.stats = DecodingStats.unpack(packed) if packed else DecodingStats()
+            stats = outputs.scheduler_stats
+            if stats is not None and stats.spec_decoding_stats is not None:
+                self.reports.append(DecodingStats.unpack(stats.spec_decoding_stats))
 
     def nfe(self, name: str) -> int:
         return sum(self.requests[name].spec_decode_metrics.histogram)

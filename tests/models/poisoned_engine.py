@@ -5,24 +5,27 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tests.models.runner import model_runner
 
 
 @contextmanager
 def poisoned(llm: Any, token_id: int) -> Iterator[None]:
-    """Embed ``token_id`` as NaN: hidden states, keys, values and logits follow."""
-    model = model_runner(llm).model
-    embed = model.embed_input_ids
+    """Feed NaN for ``token_id``: hidden states, keys, values and logits follow."""
+    state = model_runner(llm).model_state
+    prepare = state.prepare_inputs
 
-    def embed_input_ids(input_ids: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        rows = embed(input_ids, *args, **kwargs)
-        return torch.where((input_ids == token_id)[..., None], torch.nan, rows)
+    def prepare_inputs(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        inputs = prepare(*args, **kwargs)
+        if state.step is not None:
+            tokens = state.step.tokens
+            ids = state.canvas.tokens[tokens.slots[tokens.batch], tokens.position]
+            inputs["inputs_embeds"][: len(ids)][ids == token_id] = torch.nan
+        return inputs
 
     # An attribute of the instance hides the method; deleting it brings the method back.
-    model.embed_input_ids = embed_input_ids
+    state.prepare_inputs = prepare_inputs
     try:
         yield
     finally:
-        del model.embed_input_ids
+        del state.prepare_inputs

@@ -120,11 +120,3 @@ def test_a_stop_string_ends_the_text_before_it(
     reply = client.complete(question, 24, stream, ignore_eos=True, stop=[stop])
     assert reply.text == text[: text.index(stop)]
     assert reply.finish_reason == "stop"
-
-
-def test_vllms_own_metrics_are_there_and_move(client: Client) -> None:
-    names = ["vllm:prompt_tokens_total", "vllm:generation_tokens_total"]
-    before = [client.metric(name) for name in names]
-    client.complete([70, 71, 72], 9, ignore_eos=True)
-    assert [client.metric(name) for name in names] == [before[0] + 3, before[1] + 9]
-    assert client.metric("vllm:num_requests_running") == 0

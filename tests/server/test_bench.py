@@ -23,4 +23,8 @@ def test_vllm_bench_serve_completes_every_request(
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["completed"] == 8
     assert result["total_output_tokens"] == 8 * 12
+    # vLLM reports a diffusion model, and no speculative decoding.
+    assert result["diffusion_committed_tokens"] >= 8 * 12
+    assert 0 < result["diffusion_denoising_steps"] <= result["diffusion_canvas_positions"]
+    assert not [name for name in result if name.startswith("spec_decode")]
     client.assert_serving()
