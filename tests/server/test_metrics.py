@@ -24,7 +24,8 @@ def scrape(client: Client) -> dict[str, float]:
     for line in httpx.get(f"{client.url}/metrics", timeout=SECONDS).text.splitlines():
         name, _, rest = line.partition("{")
         if line.startswith("vllm:") and 'le="' not in rest and not name.endswith("_created"):
-            assert f'model_name="{client.model}"' in rest
+            if name.startswith("vllm:remix_"):
+                assert f'engine="0",model_name="{client.model}"' in rest
             samples[name] = samples.get(name, 0.0) + float(rest.rpartition(" ")[2])
     return samples
 
