@@ -14,6 +14,8 @@ def apply_all() -> None:
         blank_chat,
         decoding_metrics,
         mrv2_on_cpu,
+        ray_nodes,
+        ray_on_cpu,
         request_guard,
         sampling_params,
     )
@@ -24,3 +26,5 @@ def apply_all() -> None:
     request_guard.apply()
     blank_chat.apply()
     decoding_metrics.apply()
+    ray_nodes.apply()
+    ray_on_cpu.apply()
