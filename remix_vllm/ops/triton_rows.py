@@ -66,8 +66,8 @@ def compare_rows(
 ) -> Tensor:
     """Jensen-Shannon divergence of each row from its remembered one, which it then replaces.
 
-    As :func:`remix_vllm.decoding.rules.js_divergence` of ``exp(logits - logsumexp)`` and the same
-    of the history; ids at or below epsilon in both cost exactly nothing.
+    Natural logarithm, of ``exp(logits - logsumexp)`` and the same of the history, both clamped
+    below at float32 epsilon and not renormalised; ids at or below it in both cost exactly nothing.
 
     Args:
         logits: ``[N, V]``, any floating dtype, rows contiguous.
