@@ -24,6 +24,7 @@ setup(
     extras_require={
         "test": ["pytest", "pytest-timeout", "hypothesis", "openai", "ruff==0.17.*", "mypy==2.4.*"],
         "ray": ["ray"],
+        "bench": ["matplotlib"],
     },
     entry_points={"vllm.general_plugins": ["remix = remix_vllm.plugin:register"]},
 )

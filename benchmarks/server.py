@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +23,24 @@ class Server:
     url: str
     start_seconds: float
     log: Path
+    process_id: int
+    """Also the id of the session all its processes are in."""
+
+    def log_tail(self) -> str:
+        return _tail(self.log)
 
 
 @contextlib.contextmanager
-def vllm_serve(model: str | Path, arguments: Sequence[str] = ()) -> Iterator[Server]:
+def vllm_serve(
+    model: str | Path,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
     """Start ``vllm serve MODEL ARGUMENTS`` on a free port, wait until it is healthy, and stop it at
     the end.
+
+    Args:
+        environment: variables to add to this process's own.
 
     Raises:
         RuntimeError: the server ended or did not become healthy; the text has the end of its log.
@@ -39,19 +51,20 @@ def vllm_serve(model: str | Path, arguments: Sequence[str] = ()) -> Iterator[Ser
     url = f"http://127.0.0.1:{port}"
     command = [str(Path(sys.executable).parent / "vllm"), "serve", str(model)]
     command += ["--host", "127.0.0.1", "--port", str(port), *arguments]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    variables = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     # The tests' in-process engines are no way to run a server.
-    environment.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
+    variables.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)
+    variables |= environment or {}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "server.log"
         started = time.monotonic()
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                command, env=environment, stdout=sink, stderr=sink, start_new_session=True
+                command, env=variables, stdout=sink, stderr=sink, start_new_session=True
             )
         try:
             _wait_until_healthy(url, process, log)
-            yield Server(url, time.monotonic() - started, log)
+            yield Server(url, time.monotonic() - started, log, process.pid)
         finally:
             _stop(process)
 
