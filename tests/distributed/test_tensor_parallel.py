@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from remix_vllm.config import EngineOptions
+from tests.distributed.process_report import EXTENSION, check_reports
 from tests.distributed.ranks import TWO_RANKS, ending
 from tests.engine.test_exactness import mixed_requests
 from tests.engine.test_kv_policies import without_whole_region
@@ -25,8 +26,9 @@ COUNT = 30
 
 def test_whole_sequences_scheduled_asynchronously(shipped_model: Path, oracle: Oracle) -> None:
     requests = mixed_requests(COUNT, seed=21)
-    spec = EngineSpec.of(shipped_model, TWO_RANKS | {"async_scheduling": True})
-    with ending(start_engine(spec)) as llm:
+    arguments = TWO_RANKS | {"async_scheduling": True, "worker_extension_cls": EXTENSION}
+    with ending(start_engine(EngineSpec.of(shipped_model, arguments))) as llm:
+        check_reports(llm.collective_rpc("report"), ranks=2)
         answers = ask(llm, requests)
     for (prompt, length, options), answer in zip(requests, answers, strict=True):
         expected = oracle.generate(prompt, length, options)
