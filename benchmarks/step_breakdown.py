@@ -14,15 +14,12 @@ import json
 import os
 import statistics
 import tempfile
-import time
-from collections import defaultdict
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from benchmarks.load_models import large_model
+from benchmarks.stopwatch import Stopwatch, instrument
 
 PROMPT, BLOCK, NFE = 64, 32, 8
 SCRIPT = {"threshold": 1.0, "max_nfe": NFE}
@@ -43,74 +40,6 @@ PARTS = {
     "scheduler": "vLLM's scheduler and ours",
     "runner": "the rest of vLLM's runner",
 }
-INSIDE = {
-    "sampler": ("scan", "candidates", "comparison", "history"),
-    "inputs": ("mixing",),
-    "runner": ("forward", "LM head", "sampler", "inputs"),
-}
-"""Timed parts that contain others."""
-
-
-class Stopwatch:
-    """Adds up the seconds spent in wrapped functions, by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-
-    def timed(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        @wraps(function)
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.seconds[name] += time.perf_counter() - began
-
-        return timed
-
-    def wrap(self, owner: Any, attribute: str, name: str) -> None:
-        setattr(owner, attribute, self.timed(getattr(owner, attribute), name))
-
-
-def instrument(llm: Any) -> Stopwatch:
-    """Time the parts of the steps of an in-process engine; on a CPU their calls are synchronous."""
-    from remix_vllm.decoding import step
-    from remix_vllm.engine import model_state
-
-    core = llm.llm_engine.engine_core.engine_core
-    runner = core.model_executor.driver_worker.worker.model_runner
-    history = runner.model_state.canvas.history
-    watch = Stopwatch()
-    watch.wrap(core.scheduler, "schedule", "scheduler")
-    watch.wrap(core.scheduler, "update_from_output", "scheduler")
-    watch.wrap(runner, "execute_model", "runner")
-    watch.wrap(runner, "sample_tokens", "runner")
-    watch.wrap(runner.model_state, "preprocess_state", "inputs")
-    watch.wrap(runner.model_state, "prepare_inputs", "inputs")
-    watch.wrap(runner.model_state, "prepare_attn", "inputs")
-    watch.wrap(model_state, "mixed_embedding", "mixing")
-    watch.wrap(runner.model, "forward", "forward")
-    watch.wrap(runner.model, "compute_logits", "LM head")
-    runner.sampler = TimedSampler(runner.sampler, watch)
-    watch.wrap(step, "scan_rows", "scan")
-    watch.wrap(step, "top_candidates", "candidates")
-    watch.wrap(history, "moved", "comparison")
-    watch.wrap(history, "store", "history")
-    return watch
-
-
-class TimedSampler:
-    """A sampler is called as an object, which cannot be patched on the instance."""
-
-    def __init__(self, sampler: Any, watch: Stopwatch) -> None:
-        self._sampler = sampler
-        self._call = watch.timed(sampler, "sampler")
-
-    def __call__(self, *args: Any) -> Any:
-        return self._call(*args)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sampler, name)
 
 
 def start(path: Path, arguments: argparse.Namespace) -> Any:
@@ -144,11 +73,8 @@ def one_round(llm: Any, watch: Stopwatch, options: dict[str, Any], sequences: in
     for output in outputs:
         steps = sum(output.outputs[0].spec_decode_metrics.histogram)
         assert steps == NFE, f"{steps} forwards instead of the scripted {NFE}"
-    seconds = dict(watch.seconds)
-    for whole, parts in INSIDE.items():
-        seconds[whole] -= sum(seconds.get(part, 0.0) for part in parts if part not in INSIDE)
-        seconds[whole] -= sum(watch.seconds[part] for part in parts if part in INSIDE)
-    return {part: 1000 * seconds.get(part, 0.0) / NFE for part in PARTS}
+    own = watch.own_seconds()
+    return {part: 1000 * own.get(part, 0.0) / NFE for part in PARTS}
 
 
 def medians(rounds: list[dict[str, float]]) -> dict[str, float]:

@@ -167,8 +167,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     likely tokens (``compact``: some decisions differ)."""
     history_gib: float
     """Most memory the rejection rule's distributions may take, in GiB per worker."""
-    statistics_rows: int
-    """Rows of logits for which temporaries of float32 are held at once while a step is decided."""
+    statistics_rows: int | None
+    """Rows of logits for which temporaries of float32 are held at once while a step is decided;
+    None for as many as make 4 MiB each."""
 
     @property
     def history_rows(self) -> int:
@@ -292,7 +293,7 @@ ENGINE_FIELDS: dict[str, OptionField] = {
     "refresh_interval": integer(0, 65536),
     "history": choice(get_args(History)),
     "history_gib": number(0.0, 4096.0),
-    "statistics_rows": integer(1, 65536),
+    "statistics_rows": integer(1, 65536, optional=True),
 }
 ENGINE_DEFAULTS: dict[str, Any] = {
     "window": 256,
@@ -301,7 +302,7 @@ ENGINE_DEFAULTS: dict[str, Any] = {
     "refresh_interval": 0,
     "history": "full",
     "history_gib": 4.0,
-    "statistics_rows": 8,
+    "statistics_rows": None,
 }
 
 

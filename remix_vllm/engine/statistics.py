@@ -9,7 +9,7 @@ from remix_vllm.decoding.state import TOP_K
 from remix_vllm.ops.row_kernels import RowKernels
 
 
-def row_kernels(vllm_config: VllmConfig, block: int, device: torch.device) -> RowKernels:
+def row_kernels(vllm_config: VllmConfig, block: int | None, device: torch.device) -> RowKernels:
     """Compiled on a CPU wherever the model is: not with ``enforce_eager``."""
     compiles = vllm_config.compilation_config.mode != CompilationMode.NONE
     return RowKernels(block, compiled=compiles and device.type == "cpu")

@@ -14,6 +14,8 @@ from torch import Tensor
 
 JS_EPSILON = torch.finfo(torch.float32).eps
 LOG_JS_EPSILON = math.log(JS_EPSILON)
+BLOCK_LOGITS = 1 << 20
+"""4 MiB of float32, which stay in a CPU's cache from one operation to the next."""
 
 
 class RowKernels:
@@ -21,12 +23,13 @@ class RowKernels:
     floating dtype. ``rows`` and ``at`` ``[N]`` int64 say which.
 
     Args:
-        block: rows for which temporaries of float32 are held at once.
+        block: rows for which temporaries of float32 are held at once; None for as many as make
+            ``BLOCK_LOGITS``.
         compiled: compile each pass at its first call, for any number of rows.
     """
 
-    def __init__(self, block: int, compiled: bool = False) -> None:
-        self._block = block
+    def __init__(self, block: int | None = None, compiled: bool = False) -> None:
+        self._given_block = block
         self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
         if compiled:
             for function in (_sum_exp, _overlap, _divergence, _copy):
@@ -61,21 +64,31 @@ class RowKernels:
         if len(rows) > 1 and _copy in self._compiled:
             self._compiled[_copy](rows, at, logits, old)
             return
-        for start in range(0, len(rows), self._block):
-            part = slice(start, start + self._block)
+        block = self._block(logits)
+        for start in range(0, len(rows), block):
+            part = slice(start, start + block)
             _copy(rows[part], at[part], logits, old)
 
+    def _block(self, logits: Tensor) -> int:
+        return self._given_block or max(1, BLOCK_LOGITS // logits.shape[1])
+
     def _reduce(
-        self, function: Callable[..., Tensor], rows: Tensor, at: Tensor, *tensors: Tensor
+        self,
+        function: Callable[..., Tensor],
+        rows: Tensor,
+        at: Tensor,
+        logits: Tensor,
+        *others: Tensor,
     ) -> Tensor:
         # One row alone would be compiled anew: sizes of 1 are specialised.
         if len(rows) > 1 and function in self._compiled:
-            result: Tensor = self._compiled[function](rows, at, *tensors)
+            result: Tensor = self._compiled[function](rows, at, logits, *others)
             return result
+        block = self._block(logits)
         result = torch.empty(len(rows), dtype=torch.float32, device=rows.device)
-        for start in range(0, len(rows), self._block):
-            part = slice(start, start + self._block)
-            result[part] = function(rows[part], at[part], *tensors)
+        for start in range(0, len(rows), block):
+            part = slice(start, start + block)
+            result[part] = function(rows[part], at[part], logits, *others)
         return result
 
 

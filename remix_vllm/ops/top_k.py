@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+LOW_32 = (1 << 32) - 1
+
 
 def top_k_lowest_index(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The ``k`` largest entries of each row, equal ones in ascending order of index.
@@ -14,22 +16,25 @@ def top_k_lowest_index(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Returns:
         values ``[N, k]`` in descending order and indices ``[N, k]`` int64.
     """
-    size = values.shape[1]
-    wider = min(k + 1, size)
-    top, index = torch.topk(values, wider, dim=-1)
-    if wider > k:
-        # Which of several entries equal to the last one made it is arbitrary: choose again there.
-        tied = (top[:, k - 1] == top[:, k]).nonzero().squeeze(-1)
-        top, index = top[:, :k], index[:, :k]
-        if len(tied):
-            top, index = top.clone(), index.clone()
-            top[tied], index[tied] = _stable_top_k(values[tied], k)
-    order = index.argsort(dim=-1)
-    top, index = top.gather(1, order), index.gather(1, order)
-    order = top.argsort(dim=-1, descending=True, stable=True)
-    return top.gather(1, order), index.gather(1, order)
+    if values.device.type != "cpu":
+        # Which rows have ties the host could only learn by waiting.
+        return _by_keys(values, k)
+    top, index = torch.topk(values, min(k + 1, values.shape[1]), dim=-1)
+    tied = (top[:, 1:] == top[:, :-1]).any(-1).nonzero().squeeze(-1)
+    top, index = top[:, :k], index[:, :k]
+    if len(tied):
+        top, index = top.clone(), index.clone()
+        top[tied], index[tied] = _by_keys(values[tied], k)
+    return top, index
 
 
-def _stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    top, index = torch.sort(values, dim=-1, descending=True, stable=True)
-    return top[:, :k], index[:, :k]
+def _by_keys(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Make one integer of value and index, so that there are no ties."""
+    # -0.0 equals 0.0, as bits it does not.
+    bits = (values + 0.0).view(torch.int32)
+    # Negative floats descend where their bits ascend.
+    ordered = torch.where(bits < 0, bits ^ torch.iinfo(torch.int32).max, bits).to(torch.int64)
+    index = torch.arange(values.shape[1], device=values.device)
+    top = torch.topk((ordered << 32) | (LOW_32 - index), k, dim=-1).values
+    index = LOW_32 - (top & LOW_32)
+    return values.gather(1, index), index
