@@ -2,9 +2,9 @@
 
     python -m benchmarks.host_overhead [--sequences 8 16 32 64] [--kv-cache none] [--json FILE]
 
-A LLaDA so small that its own arithmetic hardly counts (two layers, 128 vocabulary rows) runs in this
-process on one thread: prompts of 64 tokens, a block of 32, acceptance scripted to 16 forwards, the
-rest mixes. Prints medians over the rounds of a step's mean; writes JSON.
+A LLaDA so small that its own arithmetic hardly counts (two layers, 128 vocabulary rows) runs in
+this process on one thread: prompts of 64 tokens, a block of 32, acceptance scripted to 16 forwards,
+the rest mixes. Prints medians over the rounds of a step's mean; writes JSON.
 """
 
 import argparse

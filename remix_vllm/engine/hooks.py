@@ -46,7 +46,9 @@ class ReMixConfigHook(VerifyAndUpdateConfig):
         vllm_config.scheduler_config.enable_chunked_prefill = block_causal
         vllm_config.attention_config.use_non_causal = True
         # The rows of a step, one per block, are not those that a full graph would be captured with.
-        vllm_config.compilation_config.cudagraph_mode = CUDAGraphMode.PIECEWISE
+        # Nor could one be: the runner's query length of a decode is 0 where no token is sampled.
+        if vllm_config.compilation_config.cudagraph_mode != CUDAGraphMode.NONE:
+            vllm_config.compilation_config.cudagraph_mode = CUDAGraphMode.PIECEWISE
         _disable_prefix_caching(vllm_config)
         _drop_generation_defaults(vllm_config.model_config)
         write_fingerprint(vllm_config)
@@ -74,6 +76,12 @@ def _unsupported(vllm_config: VllmConfig) -> Iterator[str]:
                 f"{name}={size}: a denoising step needs embeddings, logits and canvas of a "
                 f"sequence on one worker; allowed is 1 (use tensor_parallel_size)"
             )
+    if parallel.data_parallel_size != 1:
+        yield (
+            f"data_parallel_size={parallel.data_parallel_size}: vLLM's dummy batches, which idle "
+            f"ranks run, divide by the tokens a decode samples, and here that is 0; allowed is 1 "
+            f"(run several servers behind a load balancer)"
+        )
     if vllm_config.speculative_config is not None:
         method = vllm_config.speculative_config.method
         yield (

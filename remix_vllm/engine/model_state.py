@@ -29,6 +29,7 @@ from remix_vllm.decoding.rows import StepRows, StepTokens, flatten, select_rows
 from remix_vllm.decoding.state import TOP_K, CanvasState
 from remix_vllm.decoding.step import StepLimits
 from remix_vllm.engine.attention import block_rows, metadata, whole_rows
+from remix_vllm.engine.fingerprint import check_fingerprint
 from remix_vllm.engine.options import engine_options
 from remix_vllm.engine.sampler import ReMixSampler
 from remix_vllm.engine.statistics import make_history, row_kernels
@@ -58,6 +59,7 @@ class ReMixModelState(ModelState):
         device: torch.device,
     ) -> None:
         super().__init__(vllm_config, model, encoder_cache, device)
+        check_fingerprint(vllm_config)
         self.options = engine_options(vllm_config)
         family = family_of(self.model_config.architectures)
         self._grid_from_zero = family.block_grid == "zero"

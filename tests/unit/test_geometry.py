@@ -6,8 +6,10 @@ import torch
 
 from remix_vllm.config import EngineOptions, KVCache
 from remix_vllm.decoding.geometry import Geometry, Span, expected_spans, next_first
-from remix_vllm.decoding.state import CanvasState
 from remix_vllm.engine.attention import block_rows
+from tests.models.mock_worker import VALID_TOKENS
+from tests.models.toy import ToyModel
+from tests.models.toy_canvas import toy_canvas
 
 
 def geometry(policy: KVCache, grid_offset: int = 0, refresh_interval: int = 0) -> Geometry:
@@ -60,8 +62,9 @@ def test_worker_and_scheduler_agree_on_spans(policy: KVCache) -> None:
     step."""
     offset = 2 if policy == "block" else 0
     numbers = geometry(policy, offset, refresh_interval=3 if policy == "dual" else 0)
-    options = EngineOptions.parse({"block_length": 8}, 8).defaults
-    state = CanvasState(1, 64, 8, 24, 20, 24, torch.device("cpu"))
+    engine = EngineOptions.parse({"block_length": 8}, 8)
+    options = engine.defaults
+    state, _ = toy_canvas(ToyModel(0), engine, 1, 64, VALID_TOKENS, 8)
     slots, every = torch.tensor([0]), numbers.refresh_interval
     for returned in range(22):
         state.add(0, list(range(10 + returned)), 10, 22, options, grid_offset=offset)

@@ -120,6 +120,7 @@ def test_bad_options_stop_the_start(model: Path, remix: Any, message: str) -> No
     ("arguments", "message"),
     [
         ({"pipeline_parallel_size": 2}, "pipeline_parallel_size=2: .*allowed is 1"),
+        ({"data_parallel_size": 2}, "data_parallel_size=2: .*allowed is 1"),
         (
             {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
             "speculative_config with method 'ngram': ",
@@ -183,7 +184,10 @@ def test_limits_survive_a_second_configuration(model: Path) -> None:
     """``create_engine_config`` writes its choices into the arguments."""
     additional_config = {"remix": {"history_gib": gib(3.5)}}
     engine_args = EngineArgs(
-        str(model), skip_tokenizer_init=True, additional_config=additional_config
+        str(model),
+        dtype="float32",
+        skip_tokenizer_init=True,
+        additional_config=additional_config,
     )
     for _ in range(2):
         assert engine_args.create_engine_config().scheduler_config.max_num_seqs == 3
