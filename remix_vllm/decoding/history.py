@@ -2,7 +2,7 @@
 
 Two forms with one interface. :class:`FullHistory` keeps the row of logits, and decides as the rule
 is written. :class:`CompactHistory` keeps the most likely tokens and decides on those; how often it
-decides otherwise is measured by ``benchmarks/history_flips.py``.
+decides otherwise has not been measured, so it is not the default.
 """
 
 import math
