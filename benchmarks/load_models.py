@@ -20,11 +20,11 @@ SEED = 7
 PROMPTS = 256
 # Vocabulary and special tokens of LLaDA-8B; heads of a size that vLLM's attention on the CPU takes.
 LARGE_CONFIG: dict[str, Any] = {
-    "d_model": 384,
-    "n_layers": 8,
-    "n_heads": 6,
-    "n_kv_heads": 6,
-    "mlp_hidden_size": 1536,
+    "d_model": 512,
+    "n_layers": 7,
+    "n_heads": 8,
+    "n_kv_heads": 8,
+    "mlp_hidden_size": 1024,
     "embedding_size": 126464,
     "vocab_size": 126464,
     "max_sequence_length": 512,

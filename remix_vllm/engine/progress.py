@@ -1,7 +1,7 @@
 """What the scheduler knows of one running request: how far it is, and how many forwards it took."""
 
-import copy
 from collections import deque
+from dataclasses import replace
 from typing import NamedTuple
 
 from vllm.v1.metrics.stats import RequestSpecDecodeMetrics
@@ -53,7 +53,7 @@ class Progress:
         self._whole_region = options.needs_whole_region
         longest = self.geometry.region_len if self._whole_region else options.block_length
         self.metrics = RequestSpecDecodeMetrics.new(longest)
-        self._at_block_start = copy.deepcopy(self.metrics)
+        self._at_block_start = _copied(self.metrics)
         self.block_start = self.geometry.block_start(0)
         self._steps = 0
         self._under_way: deque[Span] = deque()
@@ -108,11 +108,16 @@ class Progress:
         start = geometry.block_start(returned)
         if start != self.block_start and not self._whole_region:
             self.block_start, self._steps = start, 0
-            self._at_block_start = copy.deepcopy(self.metrics)
+            self._at_block_start = _copied(self.metrics)
         return forward
 
     def restart_block(self) -> None:
         """Forget the forwards of the active block, which a preempted request does again."""
-        self.metrics = copy.deepcopy(self._at_block_start)
+        self.metrics = _copied(self._at_block_start)
         self._steps = 0
         self._under_way.clear()
+
+
+def _copied(metrics: RequestSpecDecodeMetrics) -> RequestSpecDecodeMetrics:
+    # Steps are not recorded in detail: the histogram is the only list that grows or changes.
+    return replace(metrics, histogram=metrics.histogram.copy())
