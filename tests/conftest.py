@@ -102,3 +102,9 @@ def mock_configs(tiny_checkpoints: Callable[[int | None], Path]) -> Callable[...
         return made[key]
 
     return get
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Distributed tests last: an engine over two processes that ends takes down the process groups
+    of this process too (``EngineCore.shutdown``), in which the shared engines run."""
+    items.sort(key=lambda item: "distributed" in item.path.parts)
