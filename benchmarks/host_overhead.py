@@ -26,7 +26,7 @@ GROUPS = {
     "sampler": ("sampler",),
 }
 """What is counted as the host's: planning, state and decisions."""
-STATISTICS = ("scan", "candidates", "comparison", "history")
+STATISTICS = ("scan", "candidates", "history")
 """Passes over the logits, which on a GPU are the device's: shown, not counted."""
 
 

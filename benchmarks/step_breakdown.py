@@ -32,8 +32,7 @@ PARTS = {
     "LM head": "logits of the undecided positions",
     "scan": "top and normaliser of each row",
     "candidates": "ReMix: mixing candidates",
-    "comparison": "ReMix: divergence from the history",
-    "history": "ReMix: writing the history",
+    "history": "ReMix: divergence from the history, and writing it",
     "sampler": "the rest of the sampler",
     "mixing": "ReMix: mixed embeddings",
     "inputs": "the rest of the inputs",
@@ -124,8 +123,8 @@ def main() -> None:
     own = 100 * sum(results["remix"][p] for p in PARTS if PARTS[p].startswith("ReMix"))
     print(
         f"ReMix adds {statistics.median(added):.1f} % of a step over threshold decoding "
-        f"({min(added):.1f} to {max(added):.1f} over {len(added)} pairs of rounds); its four parts "
-        f"are {own / results['remix']['step']:.1f} %"
+        f"({min(added):.1f} to {max(added):.1f} over {len(added)} pairs of rounds); its three "
+        f"parts are {own / results['remix']['step']:.1f} %"
     )
     if arguments.json:
         settings = {k: v for k, v in vars(arguments).items() if k != "json"}

@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any
 
 INSIDE = {
-    "sampler": ("scan", "candidates", "comparison", "history"),
+    "sampler": ("scan", "candidates", "history"),
     "inputs": ("mixing",),
     "runner": ("forward", "LM head", "sampler", "inputs"),
 }
@@ -65,10 +65,9 @@ def instrument(llm: Any) -> Stopwatch:
     watch.wrap(runner.model, "forward", "forward")
     watch.wrap(runner.model, "compute_logits", "LM head")
     runner.sampler = TimedSampler(runner.sampler, watch)
-    watch.wrap(step, "scan_rows", "scan")
+    watch.wrap(runner.model_state.limits.passes, "scan", "scan")
     watch.wrap(step, "top_candidates", "candidates")
-    watch.wrap(history, "moved", "comparison")
-    watch.wrap(history, "store", "history")
+    watch.wrap(history, "replace", "history")
     return watch
 
 

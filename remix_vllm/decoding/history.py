@@ -5,50 +5,34 @@ is written. :class:`CompactHistory` keeps the most likely tokens and decides on 
 decides otherwise has not been measured, so it is not the default.
 """
 
-import math
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from remix_vllm.ops.candidates import Candidates
-from remix_vllm.ops.row_kernels import JS_EPSILON, RowKernels
+from remix_vllm.ops.row_kernels import JS_EPSILON
+from remix_vllm.ops.row_passes import Compared, RowPasses
 from remix_vllm.ops.row_scan import RowScan
-
-LN_2 = math.log(2)
 
 
 class History(Protocol):
-    """Memory of ``rows`` positions."""
+    """Memory of so many positions, each with a place."""
 
-    def moved(
-        self,
-        logits: Tensor,
-        scan: RowScan,
-        candidates: Candidates,
-        rows: Tensor,
-        at: Tensor,
-        threshold: Tensor,
+    def replace(
+        self, logits: Tensor, scan: RowScan, candidates: Candidates, compared: Compared
     ) -> Tensor:
-        """Whether each distribution is further than ``threshold`` from the remembered one.
+        """Compare distributions with the remembered ones, then remember them instead.
 
         Args:
-            logits: ``[all rows, V]``.
-            scan: of all rows.
-            candidates: of ``rows``.
-            rows: rows of ``logits`` in question, ``[N]`` int64.
-            at: where their position is remembered, ``[N]`` int64.
-            threshold: Jensen-Shannon divergence, ``[N]`` float32.
+            logits: ``[M, V]``, of which ``compared.rows`` are meant.
+            scan: of all ``M``.
+            candidates: of ``compared.rows``.
 
         Returns:
-            ``[N]`` bool; anything where nothing is remembered.
+            whether each is further than its threshold from the remembered one, ``[N]`` bool; False
+            where it is not compared.
         """
-        ...
-
-    def store(
-        self, logits: Tensor, scan: RowScan, candidates: Candidates, rows: Tensor, at: Tensor
-    ) -> None:
-        """Remember ``rows`` instead."""
         ...
 
     def clear(self, at: Tensor, which: Tensor) -> None:
@@ -69,71 +53,19 @@ class FullHistory:
         vocab_size: int,
         dtype: torch.dtype,
         device: torch.device,
-        kernels: RowKernels,
+        passes: RowPasses,
     ) -> None:
         self.logits = torch.zeros(rows, vocab_size, dtype=dtype, device=device)
         self.logsumexp = torch.zeros(rows, dtype=torch.float32, device=device)
-        self._kernels = kernels
-        self._bounds = DivergenceBounds(vocab_size)
+        self._passes = passes
 
-    def moved(
-        self,
-        logits: Tensor,
-        scan: RowScan,
-        candidates: Candidates,
-        rows: Tensor,
-        at: Tensor,
-        threshold: Tensor,
+    def replace(
+        self, logits: Tensor, scan: RowScan, candidates: Candidates, compared: Compared
     ) -> Tensor:
-        current = (logits, scan.logsumexp)
-        overlap = self._kernels.overlap(*current, rows, self.logits, self.logsumexp, at)
-        moved = self._bounds.surely_moved(overlap, threshold)
-        unsure = ~moved & ~self._bounds.surely_stayed(overlap, threshold)
-        # A row of zeros has no overlap with anything, and yet only half the divergence.
-        unsure |= self.logsumexp[at] == torch.inf
-        left = unsure.nonzero().squeeze(-1)
-        if len(left):
-            rows, at = rows[left], at[left]
-            divergence = self._kernels.divergence(*current, rows, self.logits, self.logsumexp, at)
-            moved[left] = divergence > threshold[left]
-        return moved
-
-    def store(
-        self, logits: Tensor, scan: RowScan, candidates: Candidates, rows: Tensor, at: Tensor
-    ) -> None:
-        self._kernels.copy(logits, rows, self.logits, at)
-        self.logsumexp[at] = scan.logsumexp[rows]
+        return self._passes.replace(logits, scan.logsumexp, compared, self.logits, self.logsumexp)
 
     def clear(self, at: Tensor, which: Tensor) -> None:
         self.logsumexp[at] = torch.where(which, torch.inf, self.logsumexp[at])
-
-
-class DivergenceBounds:
-    """Bounds on the Jensen-Shannon divergence from the overlap of two distributions.
-
-    With ``h = 1 - overlap`` (the squared Hellinger distance) the divergence without clamping is at
-    least ``ln(2) h`` and at most ``h``, element by element. The overlap takes one exponential per
-    logit, the divergence two and a logarithm, and few rows fall between.
-
-    Clamping below at epsilon adds at most ``ln(2)/2 * epsilon`` per element, by subadditivity; and
-    takes away at most ``epsilon/2 * (ln((epsilon + y) / (2 epsilon)) + 1)`` where the other
-    distribution has ``y``, in sum the most for ``y`` spread evenly over half of the elements.
-    """
-
-    def __init__(self, vocab_size: int) -> None:
-        total = vocab_size * JS_EPSILON
-        spread = 2.0 / vocab_size
-        rounding = 1e-5
-        self.above = 0.5 * LN_2 * total + rounding
-        self.below = (
-            0.5 * total * (math.log((JS_EPSILON + spread) / (2 * JS_EPSILON)) + 1) + rounding
-        )
-
-    def surely_moved(self, overlap: Tensor, threshold: Tensor) -> Tensor:
-        return LN_2 * (1.0 - overlap) - self.below > threshold
-
-    def surely_stayed(self, overlap: Tensor, threshold: Tensor) -> Tensor:
-        return 1.0 - overlap + self.above <= threshold
 
 
 class CompactHistory:
@@ -152,15 +84,17 @@ class CompactHistory:
         self.probabilities = torch.zeros(rows, top_k, dtype=torch.float32, device=device)
         self._others = max(vocab_size - top_k, 1)
 
-    def moved(
-        self,
-        logits: Tensor,
-        scan: RowScan,
-        candidates: Candidates,
-        rows: Tensor,
-        at: Tensor,
-        threshold: Tensor,
+    def replace(
+        self, logits: Tensor, scan: RowScan, candidates: Candidates, compared: Compared
     ) -> Tensor:
+        moved = self._divergence(logits, scan, candidates, compared) > compared.threshold
+        self.ids[compared.at], self.probabilities[compared.at] = candidates
+        return moved & compared.compared
+
+    def _divergence(
+        self, logits: Tensor, scan: RowScan, candidates: Candidates, compared: Compared
+    ) -> Tensor:
+        rows, at = compared.rows, compared.at
         ids, q = self.ids[at], self.probabilities[at]
         p = (logits[rows[:, None], ids].float() - scan.logsumexp[rows, None]).exp()
         # A row of zeros has no rest either.
@@ -172,12 +106,7 @@ class CompactHistory:
         q_rest = (q_rest - q_new.sum(-1)).clamp_min(0.0)
         p = torch.cat([p, p_new, p_rest[:, None]], dim=1)
         q = torch.cat([q, q_new, q_rest[:, None]], dim=1)
-        return _divergence(p, q) > threshold
-
-    def store(
-        self, logits: Tensor, scan: RowScan, candidates: Candidates, rows: Tensor, at: Tensor
-    ) -> None:
-        self.ids[at], self.probabilities[at] = candidates
+        return _divergence(p, q)
 
     def clear(self, at: Tensor, which: Tensor) -> None:
         self.probabilities[at] = self.probabilities[at].masked_fill(which[:, None], 0.0)

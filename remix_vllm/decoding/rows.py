@@ -41,6 +41,8 @@ class StepRows(NamedTuple):
     """Generation index, ``[N]`` int64."""
     active: Tensor
     """Rows that may be decided now, ``[N]`` bool; the others only leave their history."""
+    wanted: Tensor
+    """Rows that count, ``[N]`` bool; the others only fill up a number known to the host."""
 
 
 def flatten(slots: Tensor, first: Tensor, lengths: Tensor, num_tokens: int) -> StepTokens:
@@ -56,12 +58,20 @@ def flatten(slots: Tensor, first: Tensor, lengths: Tensor, num_tokens: int) -> S
     return StepTokens(slots, starts, first, lengths, batch, position)
 
 
-def select_rows(state: CanvasState, tokens: StepTokens, expected: ExpectedSpans) -> StepRows:
+def select_rows(
+    state: CanvasState, tokens: StepTokens, expected: ExpectedSpans, counts: Tensor | None = None,
+    total: int | None = None,
+) -> StepRows:  # fmt: skip
     """Rows of a step.
 
     A request whose span is not the expected one is left alone: the step was planned before the
     block that its state is in had begun (asynchronous scheduling), or only computes a part of the
     prompt. So is a request with nothing left to decide.
+
+    Args:
+        counts: rows of each request, no fewer than it needs and no more than it has tokens,
+            ``[R]`` int64, and their sum ``total``, where the host cannot wait to learn how many
+            are needed. None for exactly those.
     """
     slots = tokens.slots
     planned_end = tokens.first + tokens.lengths
@@ -75,5 +85,33 @@ def select_rows(state: CanvasState, tokens: StepTokens, expected: ExpectedSpans)
     active = generated & (position < end[tokens.batch]) & ~state.decided[slot, tokens.position]
     masked = state.tokens[slot, tokens.position] == state.mask_token_id
     remembered = (live & state.options.across_blocks[slots])[tokens.batch] & generated & masked
-    index = (active | remembered).nonzero().squeeze(-1)
-    return StepRows(live, index, tokens.batch[index], slot[index], position[index], active[index])
+    wanted = active | remembered
+    if counts is None:
+        index = wanted.nonzero().squeeze(-1)
+    else:
+        index = _wanted_first(tokens, wanted, counts, total)
+    return StepRows(
+        live, index, tokens.batch[index], slot[index], position[index], active[index], wanted[index]
+    )
+
+
+def _wanted_first(tokens: StepTokens, wanted: Tensor, counts: Tensor, total: int | None) -> Tensor:
+    """The first ``counts`` tokens of each request, the wanted ones before the others."""
+    order = torch.argsort(2 * tokens.batch + ~wanted, stable=True)
+    batch = torch.repeat_interleave(counts, output_size=total)
+    nth = torch.arange(len(batch), device=batch.device) - (counts.cumsum(0) - counts)[batch]
+    return order[tokens.starts[batch] + nth]
+
+
+def places(state: CanvasState, rows: StepRows) -> Tensor:
+    """Where the mixing state of each row is: ``[N]`` int64."""
+    own = rows.slot * state.history_rows + rows.position % state.history_rows
+    return torch.where(rows.wanted, own, len(state.mixed) - 1)
+
+
+def indices_of(which: Tensor) -> Tensor:
+    """Indices of the rows in ``which``, which is all that the caller has to look at. On a GPU those
+    of all rows: to count them the host would have to wait, and the rows in question are most."""
+    if which.device.type == "cpu":
+        return which.nonzero().squeeze(-1)
+    return torch.arange(len(which), device=which.device)

@@ -20,6 +20,12 @@ TOP_K = 50
 """Mixing candidates of a position: the most that ``mix_top_k`` may ask for (official code)."""
 
 
+def num_places(num_slots: int, history_rows: int) -> int:
+    """Positions for which mixing state is held: those of each slot, and one that takes what is
+    nobody's."""
+    return num_slots * history_rows + 1
+
+
 class CanvasState:
     """State of ``num_slots`` requests.
 
@@ -28,10 +34,11 @@ class CanvasState:
 
     Args:
         num_slots: requests held at once.
-        history: the rejection rule's memory of ``num_slots * history_rows`` positions.
+        history: the rejection rule's memory, of :func:`num_places` positions.
         max_model_len: longest prompt plus generation.
-        history_rows: positions per slot that may mix; position ``g`` uses row ``g % history_rows``,
-            so no two positions that may mix at the same time may be that far apart.
+        history_rows: positions per slot that may mix; position ``g`` has the place
+            ``g % history_rows`` of the slot's, so no two positions that may mix at the same time
+            may be that far apart.
         vocab_size: columns of the logits.
         mask_token_id: id fed at undecided positions.
         top_k: mixing candidates kept per position.
@@ -73,7 +80,11 @@ class CanvasState:
         self.nfe = scalars()
         self.options = SlotOptions(num_slots, device)
 
-        rows = num_slots * history_rows
+        # Known to the host, which need not ask the device whether there are any.
+        self.deciding_masks: set[int] = set()
+        """Slots whose request may decide a position as the mask (official rules)."""
+
+        rows = num_places(num_slots, history_rows)
         self.mixed = torch.zeros(rows, dtype=torch.bool, device=device)
         self.candidate_ids = torch.zeros(rows, top_k, dtype=torch.int64, device=device)
         self.candidate_weights = torch.zeros(rows, top_k, dtype=torch.float32, device=device)
@@ -122,16 +133,15 @@ class CanvasState:
         self.nfe[slot] = nfe
         self.options.set(slot, options)
         self.forget(slot)
+        if not options.exclude_mask:
+            self.deciding_masks.add(slot)
 
     def forget(self, slot: int) -> None:
         """Drop the mixing state and the history of ``slot``."""
         rows = slice(slot * self.history_rows, (slot + 1) * self.history_rows)
         self.mixed[rows] = False
         self.has_history[rows] = False
-
-    def row(self, slots: Tensor, positions: Tensor) -> Tensor:
-        """Mixing row of each (slot, position): ``[N]`` int64."""
-        return slots * self.history_rows + positions % self.history_rows
+        self.deciding_masks.discard(slot)
 
     def block_end(self, slots: Tensor) -> Tensor:
         """End of each slot's active block: ``[R]`` int64."""

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from remix_vllm.decoding.rows import StepRows
+from remix_vllm.decoding.rows import StepRows, indices_of, places
 from remix_vllm.decoding.rules import accept, kept_weights
 from remix_vllm.decoding.state import CanvasState
 from remix_vllm.decoding.strategies import budget
-from remix_vllm.ops.candidates import Candidates, top_candidates
-from remix_vllm.ops.row_kernels import RowKernels
-from remix_vllm.ops.row_scan import RowScan, scan_rows
+from remix_vllm.ops.candidates import top_candidates
+from remix_vllm.ops.row_passes import Compared, RowPasses
+from remix_vllm.ops.row_scan import RowScan
 
 
 class StepLimits(NamedTuple):
@@ -24,7 +24,7 @@ class StepLimits(NamedTuple):
     """Canvas positions from the active block's start."""
     whole_blocks: bool
     """Return tokens block by block instead of as soon as everything left of them is decided."""
-    kernels: RowKernels
+    passes: RowPasses
 
 
 class Committed(NamedTuple):
@@ -37,6 +37,8 @@ class Committed(NamedTuple):
     counts: Tensor
     """Rows of each request that were accepted, that mix, that were rejected, and that are corrupt,
     ``[R, 4]`` int64. A request with a corrupt row decides nothing and has none of the others."""
+    undecided: Tensor
+    """Positions left undecided in the active block, if that stays the same; ``[R]`` int64."""
 
 
 def decode(
@@ -51,9 +53,9 @@ def decode(
     """
     options = state.options
     _forbid(logits, limits.forbidden, options.exclude_mask[rows.slot])
-    scan = scan_rows(logits, limits.kernels)
+    scan = limits.passes.scan(logits)
     # NaN or infinity among the ids that may be predicted, or nothing finite: no distribution.
-    corrupt = ~scan.logsumexp.isfinite()
+    corrupt = rows.wanted & ~scan.logsumexp.isfinite()
     sound = _per_request(corrupt, rows.batch, slots) == 0
     rows = rows._replace(active=rows.active & sound[rows.batch])
 
@@ -71,10 +73,11 @@ def decode(
     token = _write_tokens(state, rows, accepted, scan.token)
     left = rows.active & ~accepted
     mixed, rejected = _remember(state, rows, left, accepted, token, logits, scan)
-    _advance_blocks(state, slots, rows.live & (_per_request(left, rows.batch, slots) == 0))
+    remaining = _per_request(left, rows.batch, slots)
+    _advance_blocks(state, slots, rows.live & (remaining == 0))
     outcomes = torch.stack([accepted, mixed, rejected, corrupt], dim=1).to(torch.int64)
     counts = outcomes.new_zeros(len(slots), 4).index_add_(0, rows.batch, outcomes)
-    return Committed(*_commit(state, slots, limits), counts)
+    return Committed(*_commit(state, slots, limits), counts, remaining)
 
 
 def _per_request(which: Tensor, batch: Tensor, slots: Tensor) -> Tensor:
@@ -118,24 +121,25 @@ def _remember(
     """
     options, slot = state.options, rows.slot
     remembers = options.mixes[slot] & (rows.active | options.across_blocks[slot])
-    remembers &= rows.live[rows.batch]
+    remembers &= rows.live[rows.batch] & rows.wanted
     # The official code goes on comparing a position it decided as the mask, which it will open
     # again.
     remembers &= ~accepted | (options.across_blocks[slot] & (token == state.mask_token_id))
-    at = state.row(slot, rows.position)
+    at = places(state, rows)
     rejected = left & remembers & state.has_history[at]
     mixed = left & remembers & (state.steps[slot] >= options.mixing_start[slot])
     state.mixed[at] = False
     state.has_history[at] = False
-    some = _rows_of(remembers)
+    some = indices_of(remembers)
     if not len(some):
         return mixed, rejected
 
     candidates = top_candidates(logits, scan, some, state.top_k)
-    moved = _moved(state, rejected[some], some, slot[some], at[some], logits, scan, candidates)
+    slot, at, kept = slot[some], at[some], remembers[some]
+    compared = Compared(some, at, rejected[some], kept, options.js_threshold[slot])
+    moved = state.history.replace(logits, scan, candidates, compared)
     rejected[some] = moved
     mixed &= ~rejected
-    slot, at = slot[some], at[some]
     sticky = options.sticky[slot]
     state.mixed[at] = mixed[some]
     state.candidate_ids[at] = candidates.ids
@@ -146,38 +150,9 @@ def _remember(
         options.alpha_min[slot],
         options.alpha_max[slot],
     )
-    state.has_history[at] = remembers[some] & (sticky | ~rejected[some])
-    state.history.store(logits, scan, candidates, some, at)
-    state.history.clear(at, rejected[some] & sticky)
+    state.has_history[at] = kept & (sticky | ~moved)
+    state.history.clear(at, moved & sticky)
     return mixed, rejected
-
-
-def _moved(
-    state: CanvasState,
-    compared: Tensor,
-    rows: Tensor,
-    slot: Tensor,
-    at: Tensor,
-    logits: Tensor,
-    scan: RowScan,
-    candidates: Candidates,
-) -> Tensor:
-    """Which of ``rows`` ``[n]`` are compared and too far from their history, ``[n]`` bool."""
-    some = _rows_of(compared)
-    moved = torch.zeros_like(compared)
-    if len(some):
-        threshold = state.options.js_threshold[slot[some]]
-        parts = Candidates(candidates.ids[some], candidates.probabilities[some])
-        moved[some] = state.history.moved(logits, scan, parts, rows[some], at[some], threshold)
-    return moved & compared
-
-
-def _rows_of(which: Tensor) -> Tensor:
-    """Indices of ``which``. On a GPU all of them: to count them the host would have to wait, and
-    the rows in question are most rows."""
-    if which.device.type == "cpu":
-        return which.nonzero().squeeze(-1)
-    return torch.arange(len(which), device=which.device)
 
 
 def _advance_blocks(state: CanvasState, slots: Tensor, finished: Tensor) -> None:
@@ -185,12 +160,18 @@ def _advance_blocks(state: CanvasState, slots: Tensor, finished: Tensor) -> None
     end = state.block_end(slots)
     state.block_start[slots] = torch.where(finished, end, state.block_start[slots])
     state.steps_in_block[slots] = torch.where(finished, 0, state.steps_in_block[slots])
+    if not state.deciding_masks:
+        return
     opened = finished & ~state.options.exclude_mask[slots] & (end < state.region_len[slots])
-    for slot in slots[opened].tolist():
-        first = int(state.prompt_len[slot])
-        last = first + int(state.block_end(slots.new_tensor([slot])))
-        masks = state.tokens[slot, first:last] == state.mask_token_id
-        state.decided[slot, first:last] &= ~masks
+    some = indices_of(opened)
+    slots, opened = slots[some], opened[some]
+    # Masks decided in any block before are open again.
+    first = state.prompt_len[slots]
+    last = first + state.block_end(slots)
+    position = torch.arange(state.tokens.shape[1], device=slots.device)
+    reopened = (position >= first[:, None]) & (position < last[:, None]) & opened[:, None]
+    reopened &= state.tokens[slots] == state.mask_token_id
+    state.decided[slots] &= ~reopened
 
 
 def _commit(state: CanvasState, slots: Tensor, limits: StepLimits) -> tuple[Tensor, Tensor]:

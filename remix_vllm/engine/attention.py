@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.worker.gpu.attn_utils import build_attn_metadata
 from vllm.v1.worker.gpu.input_batch import InputBatch
 
@@ -64,7 +65,7 @@ def block_rows(
     row_first = np.maximum((block_first[request] + nth) * block_length, first[request])
     query_start_loc = np.zeros(len(request) + 1, dtype=np.int32)
     np.cumsum(row_end - row_first, out=query_start_loc[1:])
-    seq_lens = torch.from_numpy(row_end.astype(np.int32)).to(device)
+    seq_lens = async_tensor_h2d(row_end.astype(np.int32), device)
     return AttentionRows(
         query_start_loc, seq_lens, request, int((row_end - row_first).max()), int(row_end.max())
     )
@@ -83,14 +84,14 @@ def metadata(
     count = len(rows.query_start_loc) - 1
     device = rows.seq_lens.device
     if rows.request is not None:
-        index = torch.from_numpy(rows.request).to(device)
+        index = async_tensor_h2d(rows.request, device)
         block_tables = tuple(table[index] for table in block_tables)
     query_start_loc = torch.from_numpy(rows.query_start_loc)
     return build_attn_metadata(
         attn_groups=attn_groups,
         num_reqs=count,
         num_tokens=num_tokens,
-        query_start_loc_gpu=query_start_loc.to(device),
+        query_start_loc_gpu=async_tensor_h2d(query_start_loc, device),
         query_start_loc_cpu=query_start_loc,
         max_query_len=rows.max_query_len,
         seq_lens=rows.seq_lens,

@@ -12,12 +12,12 @@ writes the canvas state.
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from vllm.config import VllmConfig
 from vllm.config.compilation import CUDAGraphMode
 from vllm.distributed import tensor_model_parallel_all_reduce
+from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.core.sched.output import NewRequestData
 from vllm.v1.worker.gpu.input_batch import InputBatch
 from vllm.v1.worker.gpu.model_states.interface import ModelState
@@ -25,14 +25,22 @@ from vllm.v1.worker.gpu.states import RequestState
 
 from remix_vllm.config import RESUME_NFE_KEY
 from remix_vllm.decoding.geometry import ExpectedSpans, expected_spans
-from remix_vllm.decoding.rows import StepRows, StepTokens, flatten, select_rows
+from remix_vllm.decoding.rows import (
+    StepRows,
+    StepTokens,
+    flatten,
+    indices_of,
+    places,
+    select_rows,
+)
 from remix_vllm.decoding.state import TOP_K, CanvasState
 from remix_vllm.decoding.step import StepLimits
 from remix_vllm.engine.attention import block_rows, metadata, whole_rows
 from remix_vllm.engine.fingerprint import check_fingerprint
 from remix_vllm.engine.options import engine_options
+from remix_vllm.engine.row_bounds import RowBounds
 from remix_vllm.engine.sampler import ReMixSampler
-from remix_vllm.engine.statistics import make_history, row_kernels
+from remix_vllm.engine.statistics import make_history, row_passes
 from remix_vllm.engine.vocabulary import forbidden_ids, mask_token_id
 from remix_vllm.families import family_of
 from remix_vllm.ops.mixed_embedding import mixed_embedding
@@ -65,10 +73,10 @@ class ReMixModelState(ModelState):
         self._grid_from_zero = family.block_grid == "zero"
         vocab_size = self.model_config.get_vocab_size()
         self.mask_token_id = mask_token_id(vllm_config)
-        kernels = row_kernels(vllm_config, self.options.statistics_rows, device)
+        passes = row_passes(vllm_config, self.options.statistics_rows, device)
         self.canvas = CanvasState(
             num_slots=self.max_num_reqs,
-            history=make_history(vllm_config, self.options, kernels, device),
+            history=make_history(vllm_config, self.options, passes, device),
             max_model_len=self.max_model_len,
             history_rows=self.options.history_rows,
             vocab_size=vocab_size,
@@ -80,12 +88,16 @@ class ReMixModelState(ModelState):
             forbidden=forbidden_ids(vllm_config, self.mask_token_id).to(device),
             window=self.options.window,
             whole_blocks=self.options.stream == "block",
-            kernels=kernels,
+            passes=passes,
         )
         # Fixed address: a captured graph reads it. The last row takes what belongs nowhere.
         self.inputs_embeds = torch.zeros(
             self.max_num_tokens + 1, self.inputs_embeds_size, dtype=self.dtype, device=device
         )
+        self.bounds: RowBounds | None = None
+        if device.type != "cpu":
+            in_flight = vllm_config.max_concurrent_batches - 1
+            self.bounds = RowBounds(self.max_num_reqs, self.options.window, in_flight)
         self.slots: dict[str, int] = {}
         self.step: Step | None = None
 
@@ -99,12 +111,15 @@ class ReMixModelState(ModelState):
         extra = params.extra_args or {}
         prompt_len = new_req_data.prompt_len
         options = self.options.request_options(extra)
+        region_len = min(params.max_tokens, self.max_model_len - prompt_len)
         self.slots[new_req_data.req_id] = req_index
+        if self.bounds is not None:
+            self.bounds.add(req_index, options, region_len)
         self.canvas.add(
             slot=req_index,
             token_ids=new_req_data.prefill_token_ids,
             prompt_len=prompt_len,
-            region_len=min(params.max_tokens, self.max_model_len - prompt_len),
+            region_len=region_len,
             options=options,
             nfe=extra.get(RESUME_NFE_KEY, 0),
             grid_offset=prompt_len % options.block_length if self._grid_from_zero else 0,
@@ -133,8 +148,8 @@ class ReMixModelState(ModelState):
         """
         slots = input_batch.idx_mapping[: input_batch.num_reqs]
         first = num_computed_tokens[slots].to(torch.int64)
-        lengths = torch.from_numpy(input_batch.num_scheduled_tokens.astype(np.int64))
-        tokens = flatten(slots, first, lengths.to(self.device), input_batch.num_tokens)
+        lengths = input_batch.query_start_loc[: input_batch.num_reqs + 1].diff().to(torch.int64)
+        tokens = flatten(slots, first, lengths, input_batch.num_tokens)
         expected = expected_spans(
             self.canvas,
             slots,
@@ -143,7 +158,14 @@ class ReMixModelState(ModelState):
             self.options.window,
             self.options.refresh_interval,
         )
-        rows = select_rows(self.canvas, tokens, expected)
+        counts, total = None, None
+        if self.bounds is not None:
+            on_host = self.bounds.counts(
+                input_batch.idx_mapping_np[: input_batch.num_reqs],
+                input_batch.num_scheduled_tokens,
+            )
+            counts, total = async_tensor_h2d(on_host, self.device), int(on_host.sum())
+        rows = select_rows(self.canvas, tokens, expected, counts, total)
         self.step = Step(tokens, expected, rows)
 
     def prepare_inputs(self, input_batch: InputBatch, req_states: RequestState) -> dict[str, Any]:
@@ -178,19 +200,21 @@ class ReMixModelState(ModelState):
             embeddings.masked_fill_(~mine[:, None], 0.0)
 
         canvas = self.canvas
-        at = canvas.row(rows.slot, rows.position)
-        mixed = canvas.mixed[at].nonzero().squeeze(-1)
-        if len(mixed):
-            at = at[mixed]
+        at = places(canvas, rows)
+        mixed = canvas.mixed[at] & rows.wanted
+        some = indices_of(mixed)
+        if len(some):
+            at, index = at[some], rows.token_index[some]
             blends = mixed_embedding(
                 canvas.candidate_ids[at],
                 canvas.candidate_weights[at],
-                canvas.options.beta_mix[rows.slot[mixed]],
+                canvas.options.beta_mix[rows.slot[some]],
                 self.mask_token_id,
                 weight,
                 first_id,
-            )
-            embeddings[rows.token_index[mixed]] = blends.to(self.dtype)
+                self.limits.passes,
+            ).to(self.dtype)
+            embeddings[index] = torch.where(mixed[some, None], blends, embeddings[index])
         if table.tp_size > 1:
             embeddings.copy_(tensor_model_parallel_all_reduce(embeddings))
 

@@ -12,7 +12,7 @@ from remix_vllm.decoding.geometry import next_first
 from remix_vllm.decoding.step import decode
 from remix_vllm.engine.step_counts import StepCountsTensor
 from remix_vllm.ops.candidates import top_candidates
-from remix_vllm.ops.row_scan import scan_rows
+from remix_vllm.ops.row_passes import Compared
 from remix_vllm_patches import page_zeroing
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ class ReMixSampler:
             return self._profile(logits, input_batch)
         slots, end = step.tokens.slots, step.tokens.first + step.tokens.lengths
         committed = decode(self.state.canvas, slots, step.rows, logits, self.state.limits)
+        if self.state.bounds is not None:
+            reported = input_batch.idx_mapping_np[: input_batch.num_reqs]
+            self.state.bounds.report(reported, committed.undecided)
         tokens = committed.tokens
         if tokens.device.type == "cpu":
             # The rows become Python lists: no longer than needed where knowing costs nothing.
@@ -67,15 +70,21 @@ class ReMixSampler:
         )
 
     def _profile(self, logits: Tensor, input_batch: InputBatch) -> SamplerOutput:
-        """Let vLLM's memory profiling see the largest temporaries of a step."""
+        """Let vLLM's memory profiling see the largest temporaries of a step.
+
+        It brings a row of logits per request; a step has as many as there are positions to mix.
+        """
         canvas = self.state.canvas
-        scan = scan_rows(logits, self.state.limits.kernels)
-        at = torch.arange(canvas.history_rows, device=logits.device)
-        rows = at % len(logits)
-        candidates = top_candidates(logits, scan, rows, canvas.top_k)
+        most = min(len(canvas.mixed) - 1, self.state.max_num_tokens)
+        if logits.device.type != "cpu":
+            logits = logits[torch.arange(most, device=logits.device) % len(logits)]
+        scan = self.state.limits.passes.scan(logits)
+        at = torch.arange(min(most, len(logits)), device=logits.device)
+        candidates = top_candidates(logits, scan, at, canvas.top_k)
         # No request is running: what is written here is nobody's.
-        canvas.history.store(logits, scan, candidates, rows, at)
-        canvas.history.moved(logits, scan, candidates, rows, at, scan.confidence[rows])
+        every = torch.ones_like(at, dtype=torch.bool)
+        compared = Compared(at, at, every, every, scan.confidence)
+        canvas.history.replace(logits, scan, candidates, compared)
         zeros = torch.zeros(input_batch.num_reqs, dtype=torch.int32, device=logits.device)
         return SamplerOutput(
             sampled_token_ids=zeros[:, None],

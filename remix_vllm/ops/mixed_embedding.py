@@ -3,9 +3,8 @@ table."""
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
-ROWS_AT_ONCE = 256
+from remix_vllm.ops.row_passes import RowPasses
 
 
 def mixed_embedding(
@@ -15,6 +14,7 @@ def mixed_embedding(
     mask_token_id: int,
     table: Tensor,
     first_id: int,
+    passes: RowPasses,
 ) -> Tensor:
     """``(1 - beta) e_mask + beta (sum of weight * e_id + rest * e_mask)`` for each position.
 
@@ -31,19 +31,8 @@ def mixed_embedding(
     Returns:
         ``[N, H]`` float32.
     """
-    if weights.device.type == "cpu" and len(weights):
-        kept = int((weights > 0).sum(-1).max())
-        ids, weights = ids[:, :kept], weights[:, :kept]
     rest = 1.0 - weights.sum(-1).clamp(0.0, 1.0)
     mask_weight = (1.0 - beta_mix) + beta_mix * rest
     ids = torch.cat([torch.full_like(ids[:, :1], mask_token_id), ids], dim=1)
     weights = torch.cat([mask_weight[:, None], beta_mix[:, None] * weights], dim=1)
-
-    local = ids - first_id
-    mine = (local >= 0) & (local < table.shape[0])
-    local, weights = torch.where(mine, local, 0), torch.where(mine, weights, 0.0)
-    if table.dtype == torch.float32:
-        return embedding_bag(local, table, per_sample_weights=weights, mode="sum")
-    parts = zip(local.split(ROWS_AT_ONCE), weights.split(ROWS_AT_ONCE), strict=True)
-    sums = [torch.einsum("nk,nkh->nh", w, table[i].float()) for i, w in parts]
-    return torch.cat(sums) if sums else table.new_zeros(0, table.shape[1], dtype=torch.float32)
+    return passes.weighted_sum(ids, weights, table, first_id)

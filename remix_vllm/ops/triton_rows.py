@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from remix_vllm.ops.row_passes import Compared
+
 TILE = 4096
 """Columns read at once; with 8 warps, two 16-byte loads of bfloat16 per thread."""
 WARPS = 8
@@ -59,44 +61,45 @@ def scan_rows(logits: Tensor, group: int = 128) -> tuple[Tensor, Tensor, Tensor,
 def compare_rows(
     logits: Tensor,
     logsumexp: Tensor,
+    compared: Compared,
     history: Tensor,
     history_logsumexp: Tensor,
-    at: Tensor,
-    has_history: Tensor,
 ) -> Tensor:
-    """Jensen-Shannon divergence of each row from its remembered one, which it then replaces.
+    """Jensen-Shannon divergence of rows from the remembered ones, which they then replace.
 
     Natural logarithm, of ``exp(logits - logsumexp)`` and the same of the history, both clamped
     below at float32 epsilon and not renormalised; ids at or below it in both cost exactly nothing.
 
     Args:
-        logits: ``[N, V]``, any floating dtype, rows contiguous.
-        logsumexp: ``[N]`` float32.
-        history: ``[R, V]`` of the dtype of ``logits``, written at ``at``.
-        history_logsumexp: ``[R]`` float32, written at ``at``; +inf stands for a row of zeros.
-        at: row of ``history`` of each, no two the same, ``[N]`` int64.
-        has_history: ``[N]`` bool. Without one the divergence is 0, and ``history`` is only written.
+        logits: ``[M, V]``, any floating dtype, rows contiguous.
+        logsumexp: ``[M]`` float32.
+        compared: ``N`` rows. Where it is not ``compared`` the divergence is 0 and ``history`` only
+            written; where it is not ``kept`` it is 0 and nothing is read or written.
+        history: ``[S, V]`` of the dtype of ``logits``.
+        history_logsumexp: ``[S]`` float32; +inf stands for a row of zeros.
 
     Returns:
         ``[N]`` float32; NaN where either row has one.
     """
-    count, size = logits.shape
+    size = logits.shape[1]
     assert history.dtype == logits.dtype and history.shape[1] == size
     assert _rows_are_contiguous(logits) and _rows_are_contiguous(history)
     assert logsumexp.is_contiguous() and history_logsumexp.is_contiguous()
-    assert at.is_contiguous() and has_history.is_contiguous()
-    divergence = torch.empty(count, dtype=torch.float32, device=logits.device)
-    if count:
-        _compare_rows[(count,)](
+    rows, at, has_history, kept = (each.contiguous() for each in compared[:4])
+    divergence = torch.empty(len(rows), dtype=torch.float32, device=logits.device)
+    if len(rows):
+        _compare_rows[(len(rows),)](
             logits,
             logits.stride(0),
             size,
             logsumexp,
+            rows,
             history,
             history.stride(0),
             history_logsumexp,
             at,
             has_history,
+            kept,
             divergence,
             TILE=TILE,
             num_warps=WARPS,
@@ -160,19 +163,25 @@ def _compare_rows(
     stride: tl.tensor,
     size: tl.tensor,
     logsumexp: tl.tensor,
+    rows: tl.tensor,
     history: tl.tensor,
     history_stride: tl.tensor,
     history_logsumexp: tl.tensor,
     at: tl.tensor,
     has_history: tl.tensor,
+    kept: tl.tensor,
     divergence: tl.tensor,
     TILE: tl.constexpr,
 ) -> None:
-    row = tl.program_id(0).to(tl.int64)
-    remembered = tl.load(at + row)
+    nth = tl.program_id(0).to(tl.int64)
+    if tl.load(kept + nth) == 0:
+        tl.store(divergence + nth, 0.0)
+        return
+    row = tl.load(rows + nth)
+    remembered = tl.load(at + nth)
     log_total = tl.load(logsumexp + row)
     old_log_total = tl.load(history_logsumexp + remembered)
-    compared = tl.load(has_history + row) != 0
+    compared = tl.load(has_history + nth) != 0
     # What is left in a row of zeros, or in no history, is not read: it may be anything.
     zeros = old_log_total == float("inf")
     readable = tl.where(compared & (old_log_total != float("inf")), size, 0)
@@ -198,5 +207,5 @@ def _compare_rows(
         sums += tl.where(inside & ~negligible, terms, 0.0)
     # The sum waits for every warp, so none reads the old logsumexp after it is replaced.
     total = tl.sum(sums, 0) * 0.5
-    tl.store(divergence + row, tl.where(compared, total, 0.0))
+    tl.store(divergence + nth, tl.where(compared, total, 0.0))
     tl.store(history_logsumexp + remembered, log_total)

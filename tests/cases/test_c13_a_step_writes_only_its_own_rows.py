@@ -27,9 +27,9 @@ def snapshot(worker: MockWorker) -> dict[str, Tensor]:
     slots = len(state.prompt_len)
     parts = {name: getattr(state, name).clone() for name in (*BY_POSITION, *BY_SLOT)}
     for name in BY_ROW:
-        parts[name] = getattr(state, name).view(slots, state.history_rows, -1).clone()
+        parts[name] = getattr(state, name)[:-1].view(slots, state.history_rows, -1).clone()
     for name in HISTORY:
-        parts[name] = getattr(state.history, name).view(slots, state.history_rows, -1).clone()
+        parts[name] = getattr(state.history, name)[:-1].view(slots, state.history_rows, -1).clone()
     return parts | {"pages": worker.cache.pages.clone()}
 
 

@@ -14,7 +14,8 @@ from torch.utils._pytree import tree_leaves
 from remix_vllm.decoding.history import FullHistory
 from remix_vllm.ops.candidates import top_candidates
 from remix_vllm.ops.row_kernels import BLOCK_LOGITS, RowKernels
-from remix_vllm.ops.row_scan import GROUP, scan_rows
+from remix_vllm.ops.row_passes import Compared, TorchPasses
+from remix_vllm.ops.row_scan import GROUP
 
 ROWS, VOCABULARY, TOP_K = 64, 40_001, 50
 
@@ -38,20 +39,21 @@ class LargestTensor(TorchDispatchMode):
 
 
 def statistics(
-    logits: Tensor, history: FullHistory, kernels: RowKernels
+    logits: Tensor, history: FullHistory, passes: TorchPasses
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What a step of rows that all have a history reads off its logits."""
     rows = torch.arange(len(logits))
-    scan = scan_rows(logits, kernels)
+    scan = passes.scan(logits)
     candidates = top_candidates(logits, scan, rows, TOP_K)
     threshold = torch.full((len(logits),), 0.1)
-    moved = history.moved(logits, scan, candidates, rows, rows, threshold)
-    history.store(logits, scan, candidates, rows, rows)
+    every = torch.ones(len(logits), dtype=torch.bool)
+    compared = Compared(rows, rows, every, every, threshold)
+    moved = history.replace(logits, scan, candidates, compared)
     return scan.logsumexp, candidates.ids, moved
 
 
-def full_history(old: Tensor, kernels: RowKernels) -> FullHistory:
-    history = FullHistory(len(old), old.shape[1], old.dtype, old.device, kernels)
+def full_history(old: Tensor, passes: TorchPasses) -> FullHistory:
+    history = FullHistory(len(old), old.shape[1], old.dtype, old.device, passes)
     history.logits.copy_(old)
     history.logsumexp.copy_(old.float().logsumexp(-1))
     return history
@@ -67,10 +69,10 @@ def test_temporaries_are_bounded_and_change_nothing(dtype: torch.dtype) -> None:
     old = old.to(dtype)
     results = []
     for block in (3, ROWS):
-        kernels = RowKernels(block)
-        history = full_history(old, kernels)
+        passes = TorchPasses(VOCABULARY, RowKernels(block))
+        history = full_history(old, passes)
         with LargestTensor(logits, history.logits) as largest:
-            results.append(statistics(logits, history, kernels))
+            results.append(statistics(logits, history, passes))
         assert torch.equal(history.logits, logits)
         if block == 3:
             candidates = ROWS * TOP_K * GROUP * torch.int64.itemsize

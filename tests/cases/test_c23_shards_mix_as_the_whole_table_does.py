@@ -14,15 +14,16 @@ from remix_vllm.decoding.rules import kept_weights
 from remix_vllm.ops.candidates import top_candidates
 from remix_vllm.ops.mixed_embedding import mixed_embedding
 from remix_vllm.ops.row_kernels import RowKernels
-from remix_vllm.ops.row_scan import scan_rows
+from remix_vllm.ops.row_passes import TorchPasses
 
 ROWS, VOCABULARY, HIDDEN, TOP_K = 12, 64, 16, 20
+PASSES = TorchPasses(VOCABULARY, RowKernels(block=5))
 
 
 def candidates(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Ids and weights that the rules keep of each row's distribution."""
     count = len(logits)
-    scan = scan_rows(logits, RowKernels(block=5))
+    scan = PASSES.scan(logits)
     top = top_candidates(logits, scan, torch.arange(count), TOP_K)
     weights = kept_weights(
         top.probabilities,
@@ -37,7 +38,9 @@ def candidates(logits: Tensor) -> tuple[Tensor, Tensor]:
 def mixed_on_shards(table: Tensor, size: int, *inputs: Any) -> Tensor:
     """The sum of what each rank has, its rows being ``size`` of the table, the last ones fewer."""
     shards = [(first, table[first : first + size]) for first in range(0, len(table), size)]
-    return torch.stack([mixed_embedding(*inputs, shard, first) for first, shard in shards]).sum(0)
+    return torch.stack(
+        [mixed_embedding(*inputs, shard, first, PASSES) for first, shard in shards]
+    ).sum(0)
 
 
 @pytest.mark.parametrize("size", [32, 24], ids=["even", "uneven"])
@@ -54,7 +57,7 @@ def test_with_the_maximum_on_one_shard(dtype: torch.dtype, size: int) -> None:
     beta = torch.linspace(0.1, 1.0, ROWS)
     inputs = (ids, weights, beta, VOCABULARY - 1)
 
-    whole = mixed_embedding(*inputs, table, 0)
+    whole = mixed_embedding(*inputs, table, 0, PASSES)
     torch.testing.assert_close(mixed_on_shards(table, size, *inputs), whole, atol=1e-5, rtol=0)
 
     # Worked from the whole distribution, without gather or shards.

@@ -9,6 +9,7 @@ from remix_vllm.config import EngineOptions, RequestOptions
 from remix_vllm.decoding.geometry import expected_spans
 from remix_vllm.decoding.rows import flatten, select_rows
 from remix_vllm.decoding.step import decode
+from remix_vllm.ops.row_passes import RowPasses
 from tests.models.toy import ToyModel
 from tests.models.toy_canvas import toy_canvas, write_blends
 
@@ -40,12 +41,13 @@ class BatchLoop:
         requests: list[Request],
         num_valid_tokens: int,
         statistics_rows: int = 7,
+        passes: RowPasses | None = None,
     ) -> None:
         model = requests[0].model
         self.engine = engine
         self.requests = requests
         self.state, self.limits = toy_canvas(
-            model, engine, len(requests) + 1, 400, num_valid_tokens, statistics_rows
+            model, engine, len(requests) + 1, 400, num_valid_tokens, statistics_rows, passes
         )
 
     def run(self) -> None:
@@ -99,7 +101,7 @@ class BatchLoop:
         for b, (request, slot) in enumerate(zip(requests, slots.tolist(), strict=True)):
             embeds = request.model.embed(state.tokens[slot, : lengths[b]]).clone()
             start = int(tokens.starts[b])
-            write_blends(embeds, state, rows, b, start, request.model.embedding)
+            write_blends(embeds, state, rows, b, start, request.model.embedding, self.limits.passes)
             logits.append(request.model(embeds)[rows.token_index[rows.batch == b] - start])
         committed = decode(state, slots, rows, torch.cat(logits), self.limits)
         for request, new, count in zip(

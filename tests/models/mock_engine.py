@@ -18,7 +18,9 @@ class MockEngine:
     """Scheduler and worker in lockstep, or with one step in flight as under asynchronous
     scheduling."""
 
-    def __init__(self, vllm_config: Any, num_pages: int, page_size: int) -> None:
+    def __init__(
+        self, vllm_config: Any, num_pages: int, page_size: int, row_bounds: bool = False
+    ) -> None:
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
@@ -50,6 +52,7 @@ class MockEngine:
             family.block_grid == "zero",
             PagedToy(num_pages, page_size, ToyModel(0).embedding.shape[1]),
             vllm_config.scheduler_config.max_num_seqs,
+            int(self.asynchronous) if row_bounds else None,
         )
         self.requests: dict[str, Any] = {}
         self.outputs: dict[str, list[int]] = {}

@@ -10,10 +10,15 @@ class MockRun:
     """One engine and the requests it was given."""
 
     def __init__(
-        self, policy: Policy, config: Any, num_pages: int = 64, page_size: int = PAGE
+        self,
+        policy: Policy,
+        config: Any,
+        num_pages: int = 64,
+        page_size: int = PAGE,
+        row_bounds: bool = False,
     ) -> None:
         self.policy = policy
-        self.engine = MockEngine(config, num_pages, page_size)
+        self.engine = MockEngine(config, num_pages, page_size, row_bounds)
         self.requests: dict[str, ToyRequest] = {}
         self.aborted: set[str] = set()
 

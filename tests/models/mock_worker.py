@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from remix_vllm.config import RESUME_NFE_KEY, EngineOptions
-from remix_vllm.decoding.geometry import expected_spans, next_first
-from remix_vllm.decoding.rows import StepRows, flatten, select_rows
+from remix_vllm.decoding.geometry import ExpectedSpans, expected_spans, next_first
+from remix_vllm.decoding.rows import StepRows, StepTokens, flatten, select_rows
 from remix_vllm.decoding.step import decode
+from remix_vllm.engine.row_bounds import RowBounds
 from remix_vllm.engine.step_counts import StepCounts, StepCountsTensor
 from tests.models.toy import ToyModel
 from tests.models.toy_attention import PagedToy
@@ -37,7 +38,12 @@ class MockWorker:
     grid_from_zero: bool
     cache: PagedToy
     max_num_seqs: int
+    steps_in_flight: int | None = None
+    """With how many steps under way it finds out how many rows a request needs, as on a GPU. None:
+    it knows, as on a CPU."""
     slots: dict[str, Slot] = field(default_factory=dict)
+    rows_spared: int = 0
+    """Rows of active blocks that were known to be decided."""
     nfe: int = 0
     counts: StepCounts | None = None
     """What became of the rows of the last step, if it ran a request."""
@@ -45,6 +51,9 @@ class MockWorker:
     def __post_init__(self) -> None:
         model = ToyModel(0)
         self.free = list(range(self.max_num_seqs))
+        self.bounds: RowBounds | None = None
+        if self.steps_in_flight is not None:
+            self.bounds = RowBounds(self.max_num_seqs, self.options.window, self.steps_in_flight)
         self.state, self.limits = toy_canvas(
             model, self.options, self.max_num_seqs, MAX_MODEL_LEN, VALID_TOKENS, 64
         )
@@ -77,11 +86,14 @@ class MockWorker:
             list(data.block_ids[0]), data.num_computed_tokens,
         )  # fmt: skip
         self.slots[data.req_id] = slot
+        region_len = min(params.max_tokens, MAX_MODEL_LEN - data.prompt_len)
+        if self.bounds is not None:
+            self.bounds.add(slot.number, options, region_len)
         self.state.add(
             slot.number,
             data.prefill_token_ids,
             data.prompt_len,
-            min(params.max_tokens, MAX_MODEL_LEN - data.prompt_len),
+            region_len,
             options,
             (params.extra_args or {}).get(RESUME_NFE_KEY, 0),
             data.prompt_len % options.block_length if self.grid_from_zero else 0,
@@ -95,12 +107,14 @@ class MockWorker:
         tokens = flatten(numbers, first, lengths, int(lengths.sum()))
         policy, every = self.options.kv_cache, self.options.refresh_interval
         expected = expected_spans(self.state, numbers, first, policy, self.options.window, every)
-        rows = select_rows(self.state, tokens, expected)
+        rows = self._select_rows(tokens, expected)
         logits = [
             self._forward(slot, b, int(lengths[b]), int(expected.extent[b]), rows, tokens.starts)
             for b, slot in enumerate(batch)
         ]
         committed = decode(self.state, numbers, rows, torch.cat(logits), self.limits)
+        if self.bounds is not None:
+            self.bounds.report(numbers.numpy(), committed.undecided)
         self.counts = StepCountsTensor(committed.counts).to_cpu_nonblocking().tolists()
         following = next_first(self.state, numbers, first + lengths, expected, policy, every)
         for slot, computed in zip(batch, following.tolist(), strict=True):
@@ -112,12 +126,27 @@ class MockWorker:
             )
         }
 
+    def _select_rows(self, tokens: StepTokens, expected: ExpectedSpans) -> StepRows:
+        needed = select_rows(self.state, tokens, expected)
+        if self.bounds is None:
+            return needed
+        counts = self.bounds.counts(tokens.slots.numpy(), tokens.lengths.numpy())
+        rows = select_rows(
+            self.state, tokens, expected, torch.from_numpy(counts), int(counts.sum())
+        )
+        assert torch.equal(rows.token_index[rows.wanted], needed.token_index)
+        blocks = self.state.options.block_length[tokens.slots].minimum(tokens.lengths)
+        self.rows_spared += int((blocks.numpy() - counts).clip(min=0).sum())
+        return rows
+
     def _forward(
         self, slot: Slot, b: int, length: int, extent: int, rows: StepRows, starts: Tensor
     ) -> Tensor:
         state, first = self.state, slot.computed
         embeds = slot.model.embed(state.tokens[slot.number, first : first + length]).clone()
-        write_blends(embeds, state, rows, b, int(starts[b]), slot.model.embedding)
+        write_blends(
+            embeds, state, rows, b, int(starts[b]), slot.model.embedding, self.limits.passes
+        )
         end = first + length
         if self.options.kv_cache == "block":
             size = self.options.window

@@ -5,7 +5,10 @@ from random import Random
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
+from remix_vllm.decoding import step
 from tests.models.mock_run import MockRun
 from tests.models.policies import PAGE, POLICIES, Policy, ToyRequest
 
@@ -45,8 +48,33 @@ def test_random_interleavings_equal_the_oracle(
         block_size=PAGE,
         max_num_batched_tokens=24 if policy.block_causal else 4 * 96,
     )
-    preempted = [run_interleaving(policy, config, seed) for seed in range(4)]
-    assert sum(preempted) >= 10
+    runs = [run_interleaving(policy, config, seed) for seed in range(4)]
+    assert sum(run.preemptions for run in runs) >= 10
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name)
+def test_as_on_a_gpu_where_the_host_learns_late_what_is_undecided(
+    policy: Policy, asynchronous: bool, mock_configs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are not needed fill up a number known to the host, and every rule is applied to
+    all of them."""
+
+    def all_of(which: Tensor) -> Tensor:
+        return torch.arange(len(which))
+
+    monkeypatch.setattr(step, "indices_of", all_of)
+    config = mock_configs(
+        policy,
+        async_scheduling=asynchronous,
+        block_size=PAGE,
+        max_num_batched_tokens=24 if policy.block_causal else 4 * 96,
+    )
+    runs = [run_interleaving(policy, config, seed, row_bounds=True) for seed in range(3)]
+    assert sum(run.preemptions for run in runs) >= 5
+    one_block = "window" not in policy.settings
+    spared = [run.engine.worker.rows_spared > 0 for run in runs]
+    assert spared == [one_block or not asynchronous] * len(runs)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
@@ -59,14 +87,14 @@ def test_blocks_longer_than_pages_equal_the_oracle(asynchronous: bool, mock_conf
         max_num_batched_tokens=64,
         enable_prefix_caching=False,
     )
-    preempted = [run_interleaving(BLOCK32, config, seed) for seed in range(7)]
-    assert sum(preempted) >= 10
+    runs = [run_interleaving(BLOCK32, config, seed) for seed in range(7)]
+    assert sum(run.preemptions for run in runs) >= 10
 
 
-def run_interleaving(policy: Policy, config: Any, seed: int) -> int:
-    """One random history, checked; returns its number of preemptions."""
+def run_interleaving(policy: Policy, config: Any, seed: int, row_bounds: bool = False) -> MockRun:
+    """One random history, checked."""
     rng = Random(seed)
-    run = MockRun(policy, config, num_pages=14)
+    run = MockRun(policy, config, num_pages=14, row_bounds=row_bounds)
     waiting = [(f"r{i}", random_request(rng, policy, seed)) for i in range(16)]
     while waiting:
         while waiting and rng.random() < 0.4:
@@ -78,7 +106,7 @@ def run_interleaving(policy: Policy, config: Any, seed: int) -> int:
         abort_one(rng, run)
         run.step()
     run.drain()
-    return run.preemptions
+    return run
 
 
 def abort_one(rng: Random, run: MockRun) -> None:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from remix_vllm.decoding.history import DivergenceBounds
 from remix_vllm.decoding.official import js_divergence
+from remix_vllm.ops.divergence_bounds import DivergenceBounds
 from remix_vllm.ops.row_kernels import RowKernels
 
 

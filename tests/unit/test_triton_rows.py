@@ -30,11 +30,13 @@ COMPARISON = {
     "stride": "i32",
     "size": "i32",
     "logsumexp": "*fp32",
+    "rows": "*i64",
     "history": "*bf16",
     "history_stride": "i32",
     "history_logsumexp": "*fp32",
     "at": "*i64",
     "has_history": "*i1",
+    "kept": "*i1",
     "divergence": "*fp32",
     "TILE": "constexpr",
 }

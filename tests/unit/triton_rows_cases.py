@@ -5,14 +5,21 @@ imported Triton: that is when its own functions are decided to be interpreted.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from remix_vllm.config import EngineOptions
+from remix_vllm.decoding.reference import generate
+from remix_vllm.ops.row_passes import Compared
 from remix_vllm.ops.triton_mixing import mix_rows
+from remix_vllm.ops.triton_passes import TritonPasses
 from remix_vllm.ops.triton_rows import compare_rows, scan_rows
+from tests.models.batch_loop import BatchLoop, Request
+from tests.models.toy import ToyModel
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 pytestmark = pytest.mark.filterwarnings("ignore:All-NaN slice")
@@ -125,15 +132,14 @@ class Comparison:
         self.history_logsumexp = self.history.float().logsumexp(-1)
         self.at = torch.tensor([9, 2, 0, 5, 7, 1, 8])[:count]
         self.has_history = torch.tensor([True, True, False, True, True, False, True])[:count]
+        self.kept = torch.ones(count, dtype=torch.bool)
 
-    def run(self) -> Tensor:
+    def run(self, rows: Tensor | None = None) -> Tensor:
+        rows = torch.arange(len(self.at)) if rows is None else rows
+        threshold = torch.zeros(len(self.at))
+        compared = Compared(rows, self.at, self.has_history, self.kept, threshold)
         return compare_rows(
-            self.logits,
-            self.logsumexp,
-            self.history,
-            self.history_logsumexp,
-            self.at,
-            self.has_history,
+            self.logits, self.logsumexp, compared, self.history, self.history_logsumexp
         )
 
     def check(self) -> Tensor:
@@ -156,6 +162,32 @@ class Comparison:
 def test_compare(size: int, dtype: torch.dtype) -> None:
     for count in COUNTS:
         Comparison(size, dtype, count=count).check()
+
+
+def test_rows_in_another_order() -> None:
+    """Each is compared with its own place, wherever it is among the logits."""
+    straight, turned = (Comparison(1000, torch.float32) for _ in range(2))
+    order = torch.tensor([4, 0, 6, 2])
+    turned.at, turned.has_history = straight.at[order], straight.has_history[order]
+    turned.kept = straight.kept[:4]
+    assert torch.equal(turned.run(order), straight.run()[order])
+    assert torch.equal(turned.history[turned.at], straight.history[turned.at])
+
+
+def test_a_row_that_is_not_kept_is_neither_compared_nor_written() -> None:
+    comparison, whole = (Comparison(1000, torch.float32) for _ in range(2))
+    before = comparison.history.clone(), comparison.history_logsumexp.clone()
+    comparison.kept[1:3] = False
+    # Even if its place is another's.
+    others = comparison.at[1:3].clone()
+    comparison.at[1:3] = comparison.at[0]
+    divergence, expected = comparison.run(), whole.run()
+    assert (divergence[1:3] == 0).all()
+    kept = comparison.kept
+    assert torch.equal(divergence[kept], expected[kept])
+    assert torch.equal(comparison.history[comparison.at[kept]], comparison.logits[kept])
+    assert torch.equal(comparison.history[others], before[0][others])
+    assert torch.equal(comparison.history_logsumexp[others], before[1][others])
 
 
 def test_compare_writes_nothing_beside_the_rows() -> None:
@@ -222,11 +254,33 @@ def test_probability_epsilon_is_that_of_the_rules() -> None:
     """A probability between epsilon and its double is not clamped, one below is."""
     p = torch.tensor([[1.0, 1.5 * EPSILON, 0.5 * EPSILON]])
     history, totals = torch.zeros(1, 3), torch.tensor([INF])
-    divergence = compare_rows(
-        p.log(), torch.zeros(1), history, totals, torch.tensor([0]), torch.tensor([True])
-    )
+    zero, yes = torch.tensor([0]), torch.tensor([True])
+    compared = Compared(zero, zero, yes, yes, torch.zeros(1))
+    divergence = compare_rows(p.log(), torch.zeros(1), compared, history, totals)
     expected = js_divergence(p, torch.zeros(1, 3))
     torch.testing.assert_close(divergence, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_requests_decoded_with_the_kernels_equal_the_oracle() -> None:
+    """In one batch, all options different, as on a GPU."""
+    engine = EngineOptions.parse({"window": 24, "preset": "official", "block_length": 8}, 8)
+    options: list[dict[str, Any]] = [
+        {},
+        {"preset": "remix", "js_threshold": 0.05},
+        {"preset": "paper", "js_threshold": 0.2, "threshold": 0.5},
+        {"preset": "remix", "decoding": "threshold"},
+        {"preset": "remix", "block_length": 5, "beta_mix": 1.0, "mix_top_k": 3},
+    ]
+    requests = [
+        Request(ToyModel(seed, sharpness=4.0), [1, seed], 24, engine.request_options(each))
+        for seed, each in enumerate(options)
+    ]
+    BatchLoop(engine, requests, num_valid_tokens=22, passes=TritonPasses()).run()
+    for request in requests:
+        model = request.model
+        arguments = request.prompt, 24, request.options, model.mask_token_id, 22, engine.window
+        expected = generate(model, *arguments)
+        assert (request.token_ids, request.nfe) == (expected.token_ids, expected.nfe)
 
 
 def mixing(count: int, candidates: int, rows: int) -> tuple[Tensor, Tensor]:
