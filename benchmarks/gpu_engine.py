@@ -3,9 +3,13 @@
 import statistics
 import tempfile
 import time
+import warnings
+from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import torch
 
 import remix_vllm
 from benchmarks.gpu_check import Finding
@@ -46,9 +50,30 @@ SEQUENCES = {"cuda": (8, 64), "cpu": (2, 4)}
 
 
 def eager(device: str) -> list[Finding]:
-    """Mixed requests in one batch, eager, float32."""
+    """Mixed requests in one batch, eager, float32; and where the host waits for the device."""
     requests = mixed_requests()
-    return [against_oracle("requests equal to the oracle", requests, answers(device, requests))]
+    findings = [against_oracle("requests equal to the oracle", requests, answers(device, requests))]
+    if device == "cuda":
+        findings.append(waits())
+    return findings
+
+
+def waits() -> Finding:
+    """Lines of this package in which an engine's steps wait for the GPU, as PyTorch sees it."""
+    llm = start_engine(EngineSpec.of(SHIPPED, _memory("cuda")))
+    requests = mixed_requests()
+    ask(llm, requests)
+    package = str(Path(remix_vllm.__file__).parent)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            ask(llm, requests)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    lines = Counter(f"{Path(w.filename).name}:{w.lineno}" for w in caught if package in w.filename)
+    shown = ", ".join(f"{line} {count} times" for line, count in lines.most_common(8))
+    return Finding("lines that wait for the GPU", shown or "none", not lines)
 
 
 def graphs(device: str) -> list[Finding]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu_check import Finding
+from remix_vllm.ops.row_passes import Compared
 from remix_vllm.ops.triton_mixing import mix_rows
 from remix_vllm.ops.triton_rows import compare_rows, scan_rows
 
@@ -85,6 +86,7 @@ def check_compare(size: int, dtype: torch.dtype, device: torch.device) -> str:
     totals = history.float().logsumexp(-1)
     totals[5] = INF
     at = torch.randperm(50, device=device)[:37]
+    rows = torch.arange(37, device=device)
     worst = 0.0
     for round in range(2):
         current = logits.roll(round, 0).contiguous()
@@ -96,15 +98,17 @@ def check_compare(size: int, dtype: torch.dtype, device: torch.device) -> str:
         )
         kept, kept_totals = history.clone(), totals.clone()
         kept[at], kept_totals[at] = current, logsumexp
-        divergence = compare_rows(current, logsumexp, history, totals, at, has)
+        compared = Compared(rows, at, has, rows >= 0, torch.zeros(37, device=device))
+        divergence = compare_rows(current, logsumexp, compared, history, totals)
         worst = max(worst, (divergence - expected).abs().max().item())
         assert worst < 2e-5, f"divergence off by {worst:.1e}"
         assert torch.equal(history, kept) and torch.equal(totals, kept_totals), "history"
     far = torch.full((1, size), -60.0, device=device, dtype=dtype)
     far[0, 0] = 2.0
-    arguments = far, torch.tensor([2.0], device=device), far.clone()
+    total = torch.tensor([2.0], device=device)
     one, yes = torch.zeros(1, dtype=torch.int64, device=device), has[1:2]
-    nothing = compare_rows(*arguments, arguments[1].clone(), one, yes).item()
+    compared = Compared(one, one, yes, yes, torch.zeros_like(total))
+    nothing = compare_rows(far, total, compared, far.clone(), total.clone()).item()
     # In both rows 1 and else below epsilon, which must not add up to anything.
     assert abs(nothing) < 1e-7, f"ids below epsilon cost {nothing:.1e}"
     return f"divergence within {worst:.1e}"
@@ -150,7 +154,8 @@ def time_compare(rows: int, device: torch.device) -> str:
     at = torch.arange(rows, device=device)
     has = torch.ones(rows, dtype=torch.bool, device=device)
     totals = total.clone()
-    compare = lambda: compare_rows(logits, total, history, totals, at, has)  # noqa: E731
+    compared = Compared(at, at, has, has, torch.zeros_like(total))
+    compare = lambda: compare_rows(logits, total, compared, history, totals)  # noqa: E731
     return _speed(compare, 3 * logits.nbytes)
 
 

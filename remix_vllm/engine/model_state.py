@@ -214,7 +214,10 @@ class ReMixModelState(ModelState):
                 first_id,
                 self.limits.passes,
             ).to(self.dtype)
-            embeddings[index] = torch.where(mixed[some, None], blends, embeddings[index])
+            if self.bounds is not None:
+                # There are others among them, which keep what they have.
+                blends = torch.where(mixed[some, None], blends, embeddings[index])
+            embeddings[index] = blends
         if table.tp_size > 1:
             embeddings.copy_(tensor_model_parallel_all_reduce(embeddings))
 
