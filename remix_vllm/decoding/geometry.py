@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from remix_vllm.config import KVCache
-from remix_vllm.decoding.state import CanvasState
+from remix_vllm.decoding.state import SlotState
 
 
 class Span(NamedTuple):
@@ -103,11 +103,11 @@ class ExpectedSpans(NamedTuple):
     extent: Tensor
     block_start: Tensor
     """Absolute position at which the active block starts."""
+    block_end: Tensor
 
 
 def expected_spans(
-    state: CanvasState,
-    slots: Tensor,
+    state: SlotState,
     first: Tensor,
     policy: KVCache,
     window: int,
@@ -116,31 +116,30 @@ def expected_spans(
     """Spans that the canvas state calls for.
 
     Args:
-        slots: ``[R]`` int64.
+        state: of the ``R`` requests.
         first: where each span begins as planned; ``block`` may begin anywhere before the block.
     """
-    start = state.block_start[slots]
-    prompt = state.prompt_len[slots]
-    block_start, block_end = prompt + start, prompt + state.block_end(slots)
+    start, prompt = state.block_start, state.prompt_len
+    block_start, block_end = prompt + start, prompt + state.block_end
     if policy == "block":
-        return ExpectedSpans(torch.minimum(first, block_start), block_end, block_end, block_start)
-    canvas_end = prompt + torch.minimum(state.region_len[slots], start + window)
-    step = state.steps_in_block[slots]
-    whole = step == 0
+        begin = torch.minimum(first, block_start)
+        return ExpectedSpans(begin, block_end, block_end, block_start, block_end)
+    canvas_end = prompt + torch.minimum(state.region_len, start + window)
     if policy == "none":
-        whole = torch.ones_like(whole)
-    elif refresh_interval:
-        whole |= step % refresh_interval == 0
+        begin = torch.zeros_like(start)
+        return ExpectedSpans(begin, canvas_end, canvas_end, block_start, block_end)
+    whole = state.steps_in_block == 0
+    if refresh_interval:
+        whole |= state.steps_in_block % refresh_interval == 0
     begin = torch.where(whole, 0, block_start)
     end = canvas_end
     if policy == "dual":
         end = torch.where(whole, canvas_end, block_end)
-    return ExpectedSpans(begin, end, canvas_end, block_start)
+    return ExpectedSpans(begin, end, canvas_end, block_start, block_end)
 
 
 def next_first(
-    state: CanvasState,
-    slots: Tensor,
+    after: SlotState,
     end: Tensor,
     before: ExpectedSpans,
     policy: KVCache,
@@ -153,5 +152,5 @@ def next_first(
     """
     if policy == "block":
         return torch.minimum(end, before.block_start)
-    block_start = state.prompt_len[slots] + state.block_start[slots]
-    return expected_spans(state, slots, block_start, policy, 0, refresh_interval).first
+    block_start = after.prompt_len + after.block_start
+    return expected_spans(after, block_start, policy, 0, refresh_interval).first

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from remix_vllm.decoding.geometry import ExpectedSpans
-from remix_vllm.decoding.state import CanvasState
+from remix_vllm.decoding.state import CanvasState, SlotState
+
+NOWHERE = torch.iinfo(torch.int64).max
 
 
 class StepTokens(NamedTuple):
     """The tokens of a step, flat over its requests: ``T`` tokens of ``R`` requests."""
 
-    slots: Tensor
-    """Slot of each request, ``[R]`` int64."""
     starts: Tensor
     """Index of each request's first token, ``[R]`` int64."""
     first: Tensor
@@ -24,10 +24,13 @@ class StepTokens(NamedTuple):
     """Request of each token, ``[T]`` int64."""
     position: Tensor
     """Absolute position of each token, ``[T]`` int64."""
+    flat: Tensor
+    """Where it is in the state's tables by slot and position, flattened; ``[T]`` int64."""
 
 
 class StepRows(NamedTuple):
-    """The ``N`` tokens whose logits the step reads, ordered by (request, position)."""
+    """The ``N`` tokens whose logits the step reads, ordered by request, those that are wanted by
+    position."""
 
     live: Tensor
     """Requests this step advances, ``[R]`` bool."""
@@ -39,13 +42,17 @@ class StepRows(NamedTuple):
     """Its slot, ``[N]`` int64."""
     position: Tensor
     """Generation index, ``[N]`` int64."""
+    flat: Tensor
+    """As in :class:`StepTokens`, ``[N]`` int64."""
     active: Tensor
     """Rows that may be decided now, ``[N]`` bool; the others only leave their history."""
     wanted: Tensor
     """Rows that count, ``[N]`` bool; the others only fill up a number known to the host."""
 
 
-def flatten(slots: Tensor, first: Tensor, lengths: Tensor, num_tokens: int) -> StepTokens:
+def flatten(
+    state: CanvasState, slots: Tensor, first: Tensor, lengths: Tensor, num_tokens: int
+) -> StepTokens:
     """Lay out the spans of a step one after the other.
 
     Args:
@@ -54,14 +61,20 @@ def flatten(slots: Tensor, first: Tensor, lengths: Tensor, num_tokens: int) -> S
     """
     starts = lengths.cumsum(0) - lengths
     batch = torch.repeat_interleave(lengths, output_size=num_tokens)
-    position = torch.arange(num_tokens, device=slots.device) + (first - starts)[batch]
-    return StepTokens(slots, starts, first, lengths, batch, position)
+    offsets = torch.stack([first - starts, slots * state.tokens.shape[1]])
+    shift, row = offsets.index_select(1, batch).unbind(0)
+    position = torch.arange(num_tokens, device=slots.device) + shift
+    return StepTokens(starts, first, lengths, batch, position, row + position)
 
 
 def select_rows(
-    state: CanvasState, tokens: StepTokens, expected: ExpectedSpans, counts: Tensor | None = None,
+    state: CanvasState,
+    before: SlotState,
+    tokens: StepTokens,
+    expected: ExpectedSpans,
+    counts: Tensor | None = None,
     total: int | None = None,
-) -> StepRows:  # fmt: skip
+) -> StepRows:
     """Rows of a step.
 
     A request whose span is not the expected one is left alone: the step was planned before the
@@ -73,25 +86,28 @@ def select_rows(
             ``[R]`` int64, and their sum ``total``, where the host cannot wait to learn how many
             are needed. None for exactly those.
     """
-    slots = tokens.slots
-    planned_end = tokens.first + tokens.lengths
-    live = (tokens.first == expected.first) & (planned_end == expected.end)
-    live &= state.block_start[slots] < state.region_len[slots]
-    end = torch.where(live, state.block_end(slots), 0)
-
-    slot = slots[tokens.batch]
-    position = tokens.position - state.prompt_len[slot]
-    generated = position >= 0
-    active = generated & (position < end[tokens.batch]) & ~state.decided[slot, tokens.position]
-    masked = state.tokens[slot, tokens.position] == state.mask_token_id
-    remembered = (live & state.options.across_blocks[slots])[tokens.batch] & generated & masked
-    wanted = active | remembered
+    live = (tokens.first == expected.first) & (tokens.first + tokens.lengths == expected.end)
+    live &= before.block_start < before.region_len
+    end = torch.where(live, expected.block_end, 0)
+    # Every position of the prompt is decided.
+    active = ~state.decided.view(-1).index_select(0, tokens.flat)
+    active &= tokens.position < end.index_select(0, tokens.batch)
+    wanted = active
+    if state.across_blocks:
+        reach = torch.where(live & before.options.across_blocks, before.prompt_len, NOWHERE)
+        remembered = tokens.position >= reach.index_select(0, tokens.batch)
+        masked = state.tokens.view(-1).index_select(0, tokens.flat) == state.mask_token_id
+        wanted = active | (remembered & masked)
     if counts is None:
         index = wanted.nonzero().squeeze(-1)
     else:
         index = _wanted_first(tokens, wanted, counts, total)
+    batch = tokens.batch[index]
+    of_request = torch.stack([before.slots, before.prompt_len]).index_select(1, batch)
+    slot, prompt_len = of_request.unbind(0)
+    position = tokens.position[index] - prompt_len
     return StepRows(
-        live, index, tokens.batch[index], slot[index], position[index], active[index], wanted[index]
+        live, index, batch, slot, position, tokens.flat[index], active[index], wanted[index]
     )
 
 

@@ -31,20 +31,18 @@ def accept(
     Returns:
         ``[N]`` bool.
     """
-    num_requests = threshold.shape[0]
-    score = torch.where(active, confidence, -torch.inf)
-    order = torch.sort(score, descending=True, stable=True).indices
-    order = order[torch.sort(batch[order], stable=True).indices]
-    counts = torch.zeros(num_requests, dtype=torch.int64, device=batch.device)
-    ones = torch.ones_like(batch)
-    starts = counts.scatter_add(0, batch, ones).cumsum(0)
-    starts = torch.cat([starts.new_zeros(1), starts[:-1]])
-    rank = torch.empty_like(batch)
-    rank[order] = torch.arange(len(batch), device=batch.device) - starts[batch[order]]
-    passes = active & (confidence > threshold[batch])
-    passing = counts.scatter_add(0, batch, passes.to(torch.int64))
+    # One integer to sort by. The bits of a probability rise with it; none is negative.
+    score = torch.where(active, confidence.view(torch.int32), -1)
+    order = torch.argsort((batch << 32) - score, stable=True)
+    passes = active & (confidence > threshold.index_select(0, batch))
+    tallies = torch.stack([torch.ones_like(batch), passes.to(torch.int64)], dim=1)
+    sums = tallies.new_zeros(len(threshold), 2).index_add_(0, batch, tallies)
+    rows, passing = sums.unbind(1)
     take = torch.maximum(torch.minimum(passing, cap), floor)
-    return active & (rank < take[batch])
+    # Sorting moves no row out of its request.
+    starts, take = torch.stack([rows.cumsum(0) - rows, take]).index_select(1, batch).unbind(0)
+    first = torch.arange(len(batch), device=batch.device) - starts < take
+    return active & torch.empty_like(active).index_copy_(0, order, first)
 
 
 def kept_weights(

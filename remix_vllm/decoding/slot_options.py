@@ -1,6 +1,8 @@
 """The options of every slot as tensors, so that one step decides a batch whose rows differ in all
 of them."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -10,46 +12,65 @@ NO_LIMIT = torch.iinfo(torch.int64).max // 4
 """``max_nfe`` of a request without one: larger than any count, small enough to subtract from."""
 
 
+class Options(NamedTuple):
+    """One column per option of :class:`~remix_vllm.config.RequestOptions`: as many entries as there
+    are slots, or as were asked for."""
+
+    threshold: Tensor
+    js_threshold: Tensor
+    beta_mix: Tensor
+    alpha_scale: Tensor
+    alpha_min: Tensor
+    alpha_max: Tensor
+    block_length: Tensor
+    max_nfe: Tensor
+    steps_per_block: Tensor
+    mixing_start: Tensor
+    mix_top_k: Tensor
+    scheduled: Tensor
+    mixes: Tensor
+    accept_cap: Tensor
+    sticky: Tensor
+    across_blocks: Tensor
+    exclude_mask: Tensor
+
+
 class SlotOptions:
-    """One column per option of :class:`~remix_vllm.config.RequestOptions`, ``[num_slots]`` each."""
+    """Options of ``num_slots`` requests: six numbers of float32, five of int64, six of bool, each
+    kind in one table, so that they are read together."""
 
     def __init__(self, num_slots: int, device: torch.device) -> None:
-        def column(dtype: torch.dtype) -> Tensor:
-            return torch.zeros(num_slots, dtype=dtype, device=device)
+        self._floats = torch.zeros(6, num_slots, dtype=torch.float32, device=device)
+        self._counts = torch.zeros(5, num_slots, dtype=torch.int64, device=device)
+        self._flags = torch.zeros(6, num_slots, dtype=torch.bool, device=device)
+        self.columns = Options(
+            *self._floats.unbind(0), *self._counts.unbind(0), *self._flags.unbind(0)
+        )
 
-        self.threshold = column(torch.float32)
-        self.js_threshold = column(torch.float32)
-        self.beta_mix = column(torch.float32)
-        self.alpha_scale = column(torch.float32)
-        self.alpha_min = column(torch.float32)
-        self.alpha_max = column(torch.float32)
-        self.block_length = column(torch.int64)
-        self.max_nfe = column(torch.int64)
-        self.steps_per_block = column(torch.int64)
-        self.mixing_start = column(torch.int64)
-        self.mix_top_k = column(torch.int64)
-        self.scheduled = column(torch.bool)
-        self.mixes = column(torch.bool)
-        self.accept_cap = column(torch.bool)
-        self.sticky = column(torch.bool)
-        self.across_blocks = column(torch.bool)
-        self.exclude_mask = column(torch.bool)
+    def of(self, slots: Tensor) -> Options:
+        """Options of ``slots`` ``[N]`` int64, copied."""
+        tables = (self._floats, self._counts, self._flags)
+        return Options(*(row for t in tables for row in t.index_select(1, slots).unbind(0)))
 
     def set(self, slot: int, options: RequestOptions) -> None:
-        self.threshold[slot] = options.threshold
-        self.js_threshold[slot] = options.js_threshold
-        self.beta_mix[slot] = options.beta_mix
-        self.alpha_scale[slot] = options.alpha_scale
-        self.alpha_min[slot] = options.alpha_min
-        self.alpha_max[slot] = options.alpha_max
-        self.block_length[slot] = options.block_length
-        self.max_nfe[slot] = NO_LIMIT if options.max_nfe is None else options.max_nfe
-        self.steps_per_block[slot] = options.steps_per_block or 0
-        self.mixing_start[slot] = options.mixing_start
-        self.mix_top_k[slot] = options.mix_top_k
-        self.scheduled[slot] = options.decoding == "low_confidence"
-        self.mixes[slot] = options.mixes
-        self.accept_cap[slot] = options.accept_cap
-        self.sticky[slot] = options.rejection == "sticky"
-        self.across_blocks[slot] = options.mixes and options.history_across_blocks
-        self.exclude_mask[slot] = options.exclude_mask
+        values = {
+            "threshold": options.threshold,
+            "js_threshold": options.js_threshold,
+            "beta_mix": options.beta_mix,
+            "alpha_scale": options.alpha_scale,
+            "alpha_min": options.alpha_min,
+            "alpha_max": options.alpha_max,
+            "block_length": options.block_length,
+            "max_nfe": NO_LIMIT if options.max_nfe is None else options.max_nfe,
+            "steps_per_block": options.steps_per_block or 0,
+            "mixing_start": options.mixing_start,
+            "mix_top_k": options.mix_top_k,
+            "scheduled": options.decoding == "low_confidence",
+            "mixes": options.mixes,
+            "accept_cap": options.accept_cap,
+            "sticky": options.rejection == "sticky",
+            "across_blocks": options.mixes and options.history_across_blocks,
+            "exclude_mask": options.exclude_mask,
+        }
+        for name, value in values.items():
+            getattr(self.columns, name)[slot] = value

@@ -7,13 +7,14 @@ next use.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from remix_vllm.config import RequestOptions
 from remix_vllm.decoding.history import History
-from remix_vllm.decoding.slot_options import SlotOptions
+from remix_vllm.decoding.slot_options import Options, SlotOptions
 
 UNPINNED = -1
 TOP_K = 50
@@ -24,6 +25,31 @@ def num_places(num_slots: int, history_rows: int) -> int:
     """Positions for which mixing state is held: those of each slot, and one that takes what is
     nobody's."""
     return num_slots * history_rows + 1
+
+
+class SlotState(NamedTuple):
+    """Where ``R`` requests are, ``[R]`` int64 each, as read at one time."""
+
+    slots: Tensor
+    prompt_len: Tensor
+    region_len: Tensor
+    """Positions to generate in all."""
+    block_start: Tensor
+    committed: Tensor
+    """Tokens returned."""
+    steps: Tensor
+    steps_in_block: Tensor
+    block_undecided: Tensor
+    """Undecided positions of the active block when it began."""
+    nfe: Tensor
+    options: Options
+
+    @property
+    def block_end(self) -> Tensor:
+        return torch.minimum(self.block_start + self.options.block_length, self.region_len)
+
+
+COUNTERS = len(SlotState._fields) - 2
 
 
 class CanvasState:
@@ -61,28 +87,33 @@ class CanvasState:
         self.top_k = top_k
         self.device = device
 
-        def scalars() -> Tensor:
-            return torch.zeros(num_slots, dtype=torch.int64, device=device)
-
         # By absolute position: the prompt, then decided tokens and masks.
         self.tokens = torch.zeros(num_slots, max_model_len, dtype=torch.int64, device=device)
         self.decided = torch.zeros(num_slots, max_model_len, dtype=torch.bool, device=device)
         # A resumed request decides again what it has already returned; these tokens are kept.
         self.pinned = torch.full_like(self.tokens, UNPINNED)
 
-        self.prompt_len = scalars()
-        self.region_len = scalars()
-        self.block_start = scalars()
-        self.committed = scalars()
-        self.steps = scalars()
-        self.steps_in_block = scalars()
-        self.block_undecided = scalars()
-        self.nfe = scalars()
+        # One table, so that a step reads and writes them together; in the order of SlotState.
+        self._counters = torch.zeros(COUNTERS, num_slots, dtype=torch.int64, device=device)
+        (
+            self.prompt_len,
+            self.region_len,
+            self.block_start,
+            self.committed,
+            self.steps,
+            self.steps_in_block,
+            self.block_undecided,
+            self.nfe,
+        ) = self._counters.unbind(0)
         self.options = SlotOptions(num_slots, device)
 
         # Known to the host, which need not ask the device whether there are any.
+        self.resumed: set[int] = set()
+        """Slots with pinned tokens."""
         self.deciding_masks: set[int] = set()
         """Slots whose request may decide a position as the mask (official rules)."""
+        self.across_blocks: set[int] = set()
+        """Slots whose request keeps its history from block to block (official rules)."""
 
         rows = num_places(num_slots, history_rows)
         self.mixed = torch.zeros(rows, dtype=torch.bool, device=device)
@@ -133,17 +164,36 @@ class CanvasState:
         self.nfe[slot] = nfe
         self.options.set(slot, options)
         self.forget(slot)
+        if fixed < len(token_ids):
+            self.resumed.add(slot)
         if not options.exclude_mask:
             self.deciding_masks.add(slot)
+        if options.mixes and options.history_across_blocks:
+            self.across_blocks.add(slot)
 
     def forget(self, slot: int) -> None:
         """Drop the mixing state and the history of ``slot``."""
         rows = slice(slot * self.history_rows, (slot + 1) * self.history_rows)
         self.mixed[rows] = False
         self.has_history[rows] = False
-        self.deciding_masks.discard(slot)
+        for slots in (self.resumed, self.deciding_masks, self.across_blocks):
+            slots.discard(slot)
 
-    def block_end(self, slots: Tensor) -> Tensor:
-        """End of each slot's active block: ``[R]`` int64."""
-        end = self.block_start[slots] + self.options.block_length[slots]
-        return torch.minimum(end, self.region_len[slots])
+    def read(self, slots: Tensor) -> SlotState:
+        """State of ``slots`` ``[R]`` int64."""
+        counters = self._counters.index_select(1, slots).unbind(0)
+        return SlotState._make((slots, *counters, self.options.of(slots)))
+
+    def write(self, state: SlotState) -> None:
+        """The inverse of :meth:`read`, but for the options."""
+        counters = [
+            state.prompt_len,
+            state.region_len,
+            state.block_start,
+            state.committed,
+            state.steps,
+            state.steps_in_block,
+            state.block_undecided,
+            state.nfe,
+        ]
+        self._counters.index_copy_(1, state.slots, torch.stack(counters))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from remix_vllm.decoding.rows import StepRows, indices_of, places
 from remix_vllm.decoding.rules import accept, kept_weights
-from remix_vllm.decoding.state import CanvasState
+from remix_vllm.decoding.state import CanvasState, SlotState
 from remix_vllm.decoding.strategies import budget
 from remix_vllm.ops.candidates import top_candidates
 from remix_vllm.ops.row_passes import Compared, RowPasses
@@ -39,50 +39,58 @@ class Committed(NamedTuple):
     ``[R, 4]`` int64. A request with a corrupt row decides nothing and has none of the others."""
     undecided: Tensor
     """Positions left undecided in the active block, if that stays the same; ``[R]`` int64."""
+    after: SlotState
+    """Where the requests are now."""
 
 
 def decode(
-    state: CanvasState, slots: Tensor, rows: StepRows, logits: Tensor, limits: StepLimits
+    state: CanvasState, before: SlotState, rows: StepRows, logits: Tensor, limits: StepLimits
 ) -> Committed:
     """Advance every live request by one step.
 
     Args:
-        slots: slot of each request, ``[R]`` int64.
+        before: where the requests are.
         rows: the rows ``logits`` belong to.
         logits: ``[N, V]``, overwritten where ids are forbidden.
     """
-    options = state.options
-    _forbid(logits, limits.forbidden, options.exclude_mask[rows.slot])
+    options, batch = before.options, rows.batch
+    _forbid(logits, limits.forbidden, options.exclude_mask.index_select(0, batch))
     scan = limits.passes.scan(logits)
     # NaN or infinity among the ids that may be predicted, or nothing finite: no distribution.
     corrupt = rows.wanted & ~scan.logsumexp.isfinite()
-    sound = _per_request(corrupt, rows.batch, slots) == 0
-    rows = rows._replace(active=rows.active & sound[rows.batch])
-
-    undecided = _per_request(rows.active, rows.batch, slots)
-    fresh = rows.live & (state.steps_in_block[slots] == 0)
-    state.block_undecided[slots] = torch.where(fresh, undecided, state.block_undecided[slots])
-    limit = budget(state, slots, undecided)
-    accepted = accept(scan.confidence, rows.active, rows.batch, *limit)
+    undecided, num_corrupt = _per_request(before, batch, rows.active, corrupt)
+    sound = num_corrupt == 0
+    undecided = torch.where(sound, undecided, 0)
+    rows = rows._replace(active=rows.active & sound.index_select(0, batch))
+    fresh = rows.live & (before.steps_in_block == 0)
+    now = before._replace(block_undecided=torch.where(fresh, undecided, before.block_undecided))
+    limit = budget(now, undecided)
+    accepted = accept(scan.confidence, rows.active, batch, *limit)
 
     advanced = rows.live.to(torch.int64)
-    for counter in (state.steps, state.steps_in_block, state.nfe):
-        counter[slots] += advanced
+    now = now._replace(
+        steps=before.steps + advanced,
+        steps_in_block=before.steps_in_block + advanced,
+        nfe=before.nfe + advanced,
+    )
     # A corrupt step counts as one, as the scheduler believes, which may have planned the next.
     rows = rows._replace(live=rows.live & sound)
     token = _write_tokens(state, rows, accepted, scan.token)
     left = rows.active & ~accepted
-    mixed, rejected = _remember(state, rows, left, accepted, token, logits, scan)
-    remaining = _per_request(left, rows.batch, slots)
-    _advance_blocks(state, slots, rows.live & (remaining == 0))
-    outcomes = torch.stack([accepted, mixed, rejected, corrupt], dim=1).to(torch.int64)
-    counts = outcomes.new_zeros(len(slots), 4).index_add_(0, rows.batch, outcomes)
-    return Committed(*_commit(state, slots, limits), counts, remaining)
+    mixed, rejected = _remember(state, now, rows, left, accepted, token, logits, scan)
+    counts = _per_request(before, batch, accepted, mixed, rejected, corrupt, left)
+    remaining = counts[4]
+    now = _advance_blocks(state, now, rows.live & (remaining == 0))
+    tokens, lengths = _commit(state, now, limits)
+    now = now._replace(committed=now.committed + lengths)
+    state.write(now)
+    return Committed(tokens, lengths, torch.stack(counts[:4], dim=1), remaining, now)
 
 
-def _per_request(which: Tensor, batch: Tensor, slots: Tensor) -> Tensor:
-    """Count rows of each request: ``[R]`` int64."""
-    return torch.zeros_like(slots).scatter_add(0, batch, which.to(torch.int64))
+def _per_request(state: SlotState, batch: Tensor, *which: Tensor) -> tuple[Tensor, ...]:
+    """Count rows of each request, for each of ``which`` ``[N]`` bool: ``[R]`` int64 each."""
+    each = torch.stack(which, dim=1).to(torch.int64)
+    return each.new_zeros(len(state.slots), len(which)).index_add_(0, batch, each).unbind(1)
 
 
 def _forbid(logits: Tensor, forbidden: Tensor, exclude: Tensor) -> None:
@@ -92,17 +100,20 @@ def _forbid(logits: Tensor, forbidden: Tensor, exclude: Tensor) -> None:
 
 def _write_tokens(state: CanvasState, rows: StepRows, accepted: Tensor, token: Tensor) -> Tensor:
     """Decide the accepted rows; a token already returned before a preemption stays what it was."""
-    at = state.prompt_len[rows.slot] + rows.position
-    pinned = state.pinned[rows.slot, at]
-    # Deciding the mask (official rules) is not final: what was returned came later.
-    token = torch.where((pinned >= 0) & (token != state.mask_token_id), pinned, token)
-    state.tokens[rows.slot, at] = torch.where(accepted, token, state.tokens[rows.slot, at])
-    state.decided[rows.slot, at] |= accepted
+    if state.resumed:
+        pinned = state.pinned.view(-1).index_select(0, rows.flat)
+        # Deciding the mask (official rules) is not final: what was returned came later.
+        token = torch.where((pinned >= 0) & (token != state.mask_token_id), pinned, token)
+    tokens, decided = state.tokens.view(-1), state.decided.view(-1)
+    old = tokens.index_select(0, rows.flat)
+    tokens.index_copy_(0, rows.flat, torch.where(accepted, token, old))
+    decided.index_copy_(0, rows.flat, decided.index_select(0, rows.flat) | accepted)
     return token
 
 
 def _remember(
     state: CanvasState,
+    now: SlotState,
     rows: StepRows,
     left: Tensor,
     accepted: Tensor,
@@ -114,77 +125,89 @@ def _remember(
     with.
 
     Args:
+        now: with this step counted.
         left: rows still undecided, ``[N]`` bool.
 
     Returns:
         rows that mix and rows that were rejected, ``[N]`` bool.
     """
-    options, slot = state.options, rows.slot
-    remembers = options.mixes[slot] & (rows.active | options.across_blocks[slot])
-    remembers &= rows.live[rows.batch] & rows.wanted
-    # The official code goes on comparing a position it decided as the mask, which it will open
-    # again.
-    remembers &= ~accepted | (options.across_blocks[slot] & (token == state.mask_token_id))
+    of_request = torch.stack([now.options.mixes & rows.live, now.steps >= now.options.mixing_start])
+    remembers, may_mix = of_request.index_select(1, rows.batch).unbind(0)
+    if state.across_blocks:
+        across = now.options.across_blocks.index_select(0, rows.batch)
+        # The official code goes on comparing a position it decided as the mask, which it will open
+        # again.
+        masked = across & (token == state.mask_token_id)
+        remembers = remembers & rows.wanted & (left | across) & (~accepted | masked)
+    else:
+        remembers = remembers & left
     at = places(state, rows)
-    rejected = left & remembers & state.has_history[at]
-    mixed = left & remembers & (state.steps[slot] >= options.mixing_start[slot])
-    state.mixed[at] = False
-    state.has_history[at] = False
+    rejected = remembers & left & state.has_history.index_select(0, at)
+    mixed = remembers & left & may_mix
+    state.mixed.index_fill_(0, at, False)
+    state.has_history.index_fill_(0, at, False)
     some = indices_of(remembers)
     if not len(some):
         return mixed, rejected
 
     candidates = top_candidates(logits, scan, some, state.top_k)
-    slot, at, kept = slot[some], at[some], remembers[some]
-    compared = Compared(some, at, rejected[some], kept, options.js_threshold[slot])
+    options = state.options.of(rows.slot.index_select(0, some))
+    at, kept = at.index_select(0, some), remembers.index_select(0, some)
+    compared = Compared(some, at, rejected.index_select(0, some), kept, options.js_threshold)
     moved = state.history.replace(logits, scan, candidates, compared)
-    rejected[some] = moved
+    rejected.index_copy_(0, some, moved)
     mixed &= ~rejected
-    sticky = options.sticky[slot]
-    state.mixed[at] = mixed[some]
-    state.candidate_ids[at] = candidates.ids
-    state.candidate_weights[at] = kept_weights(
-        candidates.probabilities,
-        options.mix_top_k[slot],
-        options.alpha_scale[slot],
-        options.alpha_min[slot],
-        options.alpha_max[slot],
+    state.mixed.index_copy_(0, at, mixed.index_select(0, some))
+    state.candidate_ids.index_copy_(0, at, candidates.ids)
+    state.candidate_weights.index_copy_(
+        0,
+        at,
+        kept_weights(
+            candidates.probabilities,
+            options.mix_top_k,
+            options.alpha_scale,
+            options.alpha_min,
+            options.alpha_max,
+        ),
     )
-    state.has_history[at] = kept & (sticky | ~moved)
-    state.history.clear(at, moved & sticky)
+    state.has_history.index_copy_(0, at, kept & (options.sticky | ~moved))
+    state.history.clear(at, moved & options.sticky)
     return mixed, rejected
 
 
-def _advance_blocks(state: CanvasState, slots: Tensor, finished: Tensor) -> None:
+def _advance_blocks(state: CanvasState, now: SlotState, finished: Tensor) -> SlotState:
     """Move requests whose active block is decided on to the next one."""
-    end = state.block_end(slots)
-    state.block_start[slots] = torch.where(finished, end, state.block_start[slots])
-    state.steps_in_block[slots] = torch.where(finished, 0, state.steps_in_block[slots])
+    end = now.block_end
+    after = now._replace(
+        block_start=torch.where(finished, end, now.block_start),
+        steps_in_block=torch.where(finished, 0, now.steps_in_block),
+    )
     if not state.deciding_masks:
-        return
-    opened = finished & ~state.options.exclude_mask[slots] & (end < state.region_len[slots])
+        return after
+    opened = finished & ~now.options.exclude_mask & (end < now.region_len)
     some = indices_of(opened)
-    slots, opened = slots[some], opened[some]
+    slots, first = now.slots[some], now.prompt_len[some]
+    last = first + after.block_end[some]
     # Masks decided in any block before are open again.
-    first = state.prompt_len[slots]
-    last = first + state.block_end(slots)
     position = torch.arange(state.tokens.shape[1], device=slots.device)
-    reopened = (position >= first[:, None]) & (position < last[:, None]) & opened[:, None]
+    reopened = (position >= first[:, None]) & (position < last[:, None]) & opened[some, None]
     reopened &= state.tokens[slots] == state.mask_token_id
     state.decided[slots] &= ~reopened
+    return after
 
 
-def _commit(state: CanvasState, slots: Tensor, limits: StepLimits) -> tuple[Tensor, Tensor]:
+def _commit(state: CanvasState, now: SlotState, limits: StepLimits) -> tuple[Tensor, Tensor]:
     """Return the decided prefix. A decided mask, which the official rules allow, is not final
     before the last block is done."""
-    committed, region = state.committed[slots], state.region_len[slots]
-    start = state.block_start[slots]
-    end = start if limits.whole_blocks else state.block_end(slots)
-    position = committed[:, None] + torch.arange(limits.window, device=slots.device)
-    at = (state.prompt_len[slots][:, None] + position).clamp_max(state.tokens.shape[1] - 1)
-    tokens = state.tokens[slots[:, None], at]
-    final = (tokens != state.mask_token_id) | (start >= region)[:, None]
-    closed = (position < end[:, None]) & state.decided[slots[:, None], at] & final
-    count = closed.to(torch.int64).cumprod(1).sum(1)
-    state.committed[slots] = committed + count
-    return tokens, count
+    longest = state.tokens.shape[1]
+    end = now.block_start if limits.whole_blocks else now.block_end
+    nth = torch.arange(limits.window, device=end.device)
+    position = (now.prompt_len + now.committed)[:, None] + nth
+    flat = (now.slots * longest)[:, None] + position.clamp_max(longest - 1)
+    tokens = state.tokens.view(-1).index_select(0, flat.view(-1)).view_as(flat)
+    closed = state.decided.view(-1).index_select(0, flat.view(-1)).view_as(flat)
+    closed &= nth < (end - now.committed)[:, None]
+    if state.deciding_masks:
+        done = now.block_start >= now.region_len
+        closed &= (tokens != state.mask_token_id) | done[:, None]
+    return tokens, closed.to(torch.int64).cumprod(1).sum(1)

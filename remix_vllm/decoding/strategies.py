@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from remix_vllm.decoding.state import CanvasState
+from remix_vllm.decoding.state import SlotState
 
 
 class Budget(NamedTuple):
@@ -22,42 +22,37 @@ class Budget(NamedTuple):
     cap: Tensor
 
 
-def budget(state: CanvasState, slots: Tensor, undecided: Tensor) -> Budget:
+def budget(state: SlotState, undecided: Tensor) -> Budget:
     """Budget of this step.
 
     Args:
-        slots: slot of each request in the step, ``[R]`` int64.
+        state: of the ``R`` requests.
         undecided: undecided positions in its active block, ``[R]`` int64, at least one each.
     """
     options = state.options
-    scheduled = options.scheduled[slots]
     # Official code: int(0.7 n) in float32, which equals floor(7 n / 10) for every n below 2000.
     capped = (undecided * 7 // 10).clamp(min=5, max=20)
-    cap = torch.where(options.accept_cap[slots], capped, undecided)
-    cap = torch.where(scheduled, undecided, cap)
-    floor = torch.where(scheduled, _schedule(state, slots), 1)
-    floor = torch.maximum(floor, _deadline(state, slots, undecided))
-    threshold = torch.where(scheduled, torch.inf, options.threshold[slots])
+    cap = torch.where(options.accept_cap & ~options.scheduled, capped, undecided)
+    floor = torch.where(options.scheduled, _schedule(state), 1)
+    floor = torch.maximum(floor, _deadline(state, undecided))
+    threshold = torch.where(options.scheduled, torch.inf, options.threshold)
     return Budget(threshold, torch.minimum(floor, undecided), cap)
 
 
-def _schedule(state: CanvasState, slots: Tensor) -> Tensor:
+def _schedule(state: SlotState) -> Tensor:
     """LLaDA's fixed schedule: a block's positions spread evenly over its steps, the first steps
     taking one more where they do not divide."""
-    positions = state.block_undecided[slots]
-    steps = state.options.steps_per_block[slots]
+    positions, steps = state.block_undecided, state.options.steps_per_block
     steps = torch.where(steps > 0, steps, positions).clamp_min(1)
-    extra = state.steps_in_block[slots] < positions % steps
+    extra = state.steps_in_block < positions % steps
     return (positions // steps + extra).clamp_min(1)
 
 
-def _deadline(state: CanvasState, slots: Tensor, undecided: Tensor) -> Tensor:
+def _deadline(state: SlotState, undecided: Tensor) -> Tensor:
     """Positions to decide now so that the request ends within ``max_nfe`` forwards."""
-    options = state.options
-    length = state.region_len[slots]
-    later = length - state.block_end(slots)
-    block = options.block_length[slots]
+    later = state.region_len - state.block_end
+    block = state.options.block_length
     blocks_later = (later + block - 1) // block
-    forwards = options.max_nfe[slots] - state.nfe[slots]
+    forwards = state.options.max_nfe - state.nfe
     share = (undecided + later + forwards - 1) // forwards.clamp_min(1)
     return torch.where(forwards <= blocks_later + 1, undecided, torch.minimum(share, undecided))

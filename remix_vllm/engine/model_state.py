@@ -33,7 +33,7 @@ from remix_vllm.decoding.rows import (
     places,
     select_rows,
 )
-from remix_vllm.decoding.state import TOP_K, CanvasState
+from remix_vllm.decoding.state import TOP_K, CanvasState, SlotState
 from remix_vllm.decoding.step import StepLimits
 from remix_vllm.engine.attention import block_rows, metadata, whole_rows
 from remix_vllm.engine.fingerprint import check_fingerprint
@@ -49,6 +49,7 @@ from remix_vllm.ops.mixed_embedding import mixed_embedding
 class Step(NamedTuple):
     """The step under way."""
 
+    before: SlotState
     tokens: StepTokens
     expected: ExpectedSpans
     rows: StepRows
@@ -149,10 +150,10 @@ class ReMixModelState(ModelState):
         slots = input_batch.idx_mapping[: input_batch.num_reqs]
         first = num_computed_tokens[slots].to(torch.int64)
         lengths = input_batch.query_start_loc[: input_batch.num_reqs + 1].diff().to(torch.int64)
-        tokens = flatten(slots, first, lengths, input_batch.num_tokens)
+        tokens = flatten(self.canvas, slots, first, lengths, input_batch.num_tokens)
+        before = self.canvas.read(slots)
         expected = expected_spans(
-            self.canvas,
-            slots,
+            before,
             first,
             self.options.kv_cache,
             self.options.window,
@@ -165,8 +166,8 @@ class ReMixModelState(ModelState):
                 input_batch.num_scheduled_tokens,
             )
             counts, total = async_tensor_h2d(on_host, self.device), int(on_host.sum())
-        rows = select_rows(self.canvas, tokens, expected, counts, total)
-        self.step = Step(tokens, expected, rows)
+        rows = select_rows(self.canvas, before, tokens, expected, counts, total)
+        self.step = Step(before, tokens, expected, rows)
 
     def prepare_inputs(self, input_batch: InputBatch, req_states: RequestState) -> dict[str, Any]:
         size = input_batch.num_tokens_after_padding
@@ -175,7 +176,7 @@ class ReMixModelState(ModelState):
         tokens = self.step.tokens
         # The runner reads the logits of these rows and no others.
         input_batch.logits_indices = self.step.rows.token_index
-        ids = self.canvas.tokens[tokens.slots[tokens.batch], tokens.position]
+        ids = self.canvas.tokens.view(-1).index_select(0, tokens.flat)
         self._embed(ids, self.step.rows)
         return {"input_ids": None, "inputs_embeds": self.inputs_embeds[:size]}
 
@@ -201,14 +202,14 @@ class ReMixModelState(ModelState):
 
         canvas = self.canvas
         at = places(canvas, rows)
-        mixed = canvas.mixed[at] & rows.wanted
+        mixed = canvas.mixed.index_select(0, at) & rows.wanted
         some = indices_of(mixed)
         if len(some):
             at, index = at[some], rows.token_index[some]
             blends = mixed_embedding(
-                canvas.candidate_ids[at],
-                canvas.candidate_weights[at],
-                canvas.options.beta_mix[rows.slot[some]],
+                canvas.candidate_ids.index_select(0, at),
+                canvas.candidate_weights.index_select(0, at),
+                canvas.options.columns.beta_mix[rows.slot[some]],
                 self.mask_token_id,
                 weight,
                 first_id,
@@ -217,7 +218,7 @@ class ReMixModelState(ModelState):
             if self.bounds is not None:
                 # There are others among them, which keep what they have.
                 blends = torch.where(mixed[some, None], blends, embeddings[index])
-            embeddings[index] = blends
+            embeddings.index_copy_(0, index, blends)
         if table.tp_size > 1:
             embeddings.copy_(tensor_model_parallel_all_reduce(embeddings))
 

@@ -41,8 +41,8 @@ class ReMixSampler:
         step = self.state.finish_step()
         if step is None:
             return self._profile(logits, input_batch)
-        slots, end = step.tokens.slots, step.tokens.first + step.tokens.lengths
-        committed = decode(self.state.canvas, slots, step.rows, logits, self.state.limits)
+        end = step.tokens.first + step.tokens.lengths
+        committed = decode(self.state.canvas, step.before, step.rows, logits, self.state.limits)
         if self.state.bounds is not None:
             reported = input_batch.idx_mapping_np[: input_batch.num_reqs]
             self.state.bounds.report(reported, committed.undecided)
@@ -52,12 +52,7 @@ class ReMixSampler:
             tokens = tokens[:, : int(committed.lengths.max())]
         options = self.state.options
         first = next_first(
-            self.state.canvas,
-            slots,
-            end,
-            step.expected,
-            options.kv_cache,
-            options.refresh_interval,
+            committed.after, end, step.expected, options.kv_cache, options.refresh_interval
         )
         return SamplerOutput(
             sampled_token_ids=tokens.to(torch.int32),

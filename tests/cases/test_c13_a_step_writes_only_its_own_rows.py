@@ -87,7 +87,7 @@ def check_positions(
     """Only positions of the active block are decided."""
     slot = worker.slots[name].number
     first = int(before["prompt_len"][slot] + before["block_start"][slot])
-    block = slice(max(first, 0), first + int(worker.state.options.block_length[slot]))
+    block = slice(max(first, 0), first + int(worker.state.options.columns.block_length[slot]))
     for part in BY_POSITION:
         left = before[part][slot].clone()
         left[block] = after[part][slot, block]

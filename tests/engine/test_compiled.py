@@ -1,21 +1,21 @@
 """A compiled engine: the model through vLLM's `torch.compile`, the statistics through
 TorchInductor."""
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.engine.test_exactness import mixed_requests
-from tests.models.engines import Answer, EngineSpec, ask, start_engine
+from tests.models.engines import Answer, ask
 from tests.models.oracle import Oracle
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_compiled_engine_equals_the_oracle(shipped_model: Path, oracle: Oracle) -> None:
+def test_a_compiled_engine_equals_the_oracle(engine: Any, oracle: Oracle) -> None:
     from vllm.config import CompilationMode
 
-    llm = start_engine(EngineSpec.of(shipped_model, {"enforce_eager": False}))
+    llm = engine(enforce_eager=False)
     core = llm.llm_engine.engine_core.engine_core
     assert core.vllm_config.compilation_config.mode != CompilationMode.NONE
     requests = mixed_requests(12, seed=44)

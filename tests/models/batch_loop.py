@@ -93,9 +93,10 @@ class BatchLoop:
             visible = min(request.max_tokens, start + self.engine.window)
             lengths.append(len(request.prompt) + visible)
         first = torch.zeros_like(slots)
-        tokens = flatten(slots, first, torch.tensor(lengths), sum(lengths))
-        spans = expected_spans(state, slots, first, "none", self.engine.window, 0)
-        rows = select_rows(state, tokens, spans)
+        tokens = flatten(state, slots, first, torch.tensor(lengths), sum(lengths))
+        before = state.read(slots)
+        spans = expected_spans(before, first, "none", self.engine.window, 0)
+        rows = select_rows(state, before, tokens, spans)
         assert bool(rows.live.all())
         logits = []
         for b, (request, slot) in enumerate(zip(requests, slots.tolist(), strict=True)):
@@ -103,7 +104,7 @@ class BatchLoop:
             start = int(tokens.starts[b])
             write_blends(embeds, state, rows, b, start, request.model.embedding, self.limits.passes)
             logits.append(request.model(embeds)[rows.token_index[rows.batch == b] - start])
-        committed = decode(state, slots, rows, torch.cat(logits), self.limits)
+        committed = decode(state, before, rows, torch.cat(logits), self.limits)
         for request, new, count in zip(
             requests, committed.tokens.tolist(), committed.lengths.tolist(), strict=True
         ):

@@ -9,6 +9,7 @@ from torch import Tensor
 from remix_vllm.config import RESUME_NFE_KEY, EngineOptions
 from remix_vllm.decoding.geometry import ExpectedSpans, expected_spans, next_first
 from remix_vllm.decoding.rows import StepRows, StepTokens, flatten, select_rows
+from remix_vllm.decoding.state import SlotState
 from remix_vllm.decoding.step import decode
 from remix_vllm.engine.row_bounds import RowBounds
 from remix_vllm.engine.step_counts import StepCounts, StepCountsTensor
@@ -104,19 +105,20 @@ class MockWorker:
         numbers = torch.tensor([slot.number for slot in batch])
         first = torch.tensor([slot.computed for slot in batch])
         lengths = torch.tensor(list(scheduled.values()))
-        tokens = flatten(numbers, first, lengths, int(lengths.sum()))
+        tokens = flatten(self.state, numbers, first, lengths, int(lengths.sum()))
         policy, every = self.options.kv_cache, self.options.refresh_interval
-        expected = expected_spans(self.state, numbers, first, policy, self.options.window, every)
-        rows = self._select_rows(tokens, expected)
+        before = self.state.read(numbers)
+        expected = expected_spans(before, first, policy, self.options.window, every)
+        rows = self._select_rows(before, tokens, expected)
         logits = [
             self._forward(slot, b, int(lengths[b]), int(expected.extent[b]), rows, tokens.starts)
             for b, slot in enumerate(batch)
         ]
-        committed = decode(self.state, numbers, rows, torch.cat(logits), self.limits)
+        committed = decode(self.state, before, rows, torch.cat(logits), self.limits)
         if self.bounds is not None:
             self.bounds.report(numbers.numpy(), committed.undecided)
         self.counts = StepCountsTensor(committed.counts).to_cpu_nonblocking().tolists()
-        following = next_first(self.state, numbers, first + lengths, expected, policy, every)
+        following = next_first(committed.after, first + lengths, expected, policy, every)
         for slot, computed in zip(batch, following.tolist(), strict=True):
             slot.computed = computed
         return {
@@ -126,16 +128,18 @@ class MockWorker:
             )
         }
 
-    def _select_rows(self, tokens: StepTokens, expected: ExpectedSpans) -> StepRows:
-        needed = select_rows(self.state, tokens, expected)
+    def _select_rows(
+        self, before: SlotState, tokens: StepTokens, expected: ExpectedSpans
+    ) -> StepRows:
+        needed = select_rows(self.state, before, tokens, expected)
         if self.bounds is None:
             return needed
-        counts = self.bounds.counts(tokens.slots.numpy(), tokens.lengths.numpy())
+        counts = self.bounds.counts(before.slots.numpy(), tokens.lengths.numpy())
         rows = select_rows(
-            self.state, tokens, expected, torch.from_numpy(counts), int(counts.sum())
+            self.state, before, tokens, expected, torch.from_numpy(counts), int(counts.sum())
         )
         assert torch.equal(rows.token_index[rows.wanted], needed.token_index)
-        blocks = self.state.options.block_length[tokens.slots].minimum(tokens.lengths)
+        blocks = before.options.block_length.minimum(tokens.lengths)
         self.rows_spared += int((blocks.numpy() - counts).clip(min=0).sum())
         return rows
 

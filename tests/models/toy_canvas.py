@@ -63,7 +63,7 @@ def write_blends(
         embeds[int(rows.token_index[n]) - start] = mixed_embedding(
             state.candidate_ids[row],
             state.candidate_weights[row],
-            state.options.beta_mix[rows.slot[n : n + 1]],
+            state.options.columns.beta_mix[rows.slot[n : n + 1]],
             state.mask_token_id,
             table,
             0,

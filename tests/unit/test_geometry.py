@@ -73,10 +73,11 @@ def test_worker_and_scheduler_agree_on_spans(policy: KVCache) -> None:
         for step in range(5):
             state.steps_in_block[0] = step
             span = numbers.span(start, step, computed=10 + start)
+            now = state.read(slots)
             expected = expected_spans(
-                state, slots, torch.tensor([span.first]), policy, numbers.window, every
+                now, torch.tensor([span.first]), policy, numbers.window, every
             )
-            first = next_first(state, slots, torch.tensor([99]), expected, policy, every)
+            first = next_first(now, torch.tensor([99]), expected, policy, every)
             assert int(first) == span.first
             assert (int(expected.first), int(expected.end)) == span
             assert numbers.denoises(span, start, step)

@@ -64,18 +64,21 @@ def step(options: EngineOptions, make_history: Callable[[int, torch.device], His
         device=device,
     )
     state.deciding_masks.add(1)
+    state.across_blocks.add(1)
+    state.resumed.add(1)
     forbidden = torch.tensor([VOCABULARY - 1], device=device)
     limits = StepLimits(forbidden, options.window, False, Shapes())
     slots, first = (torch.empty(REQUESTS, dtype=torch.int64, device=device) for _ in range(2))
     lengths, counts = torch.empty_like(slots), torch.empty_like(slots)
-    tokens = flatten(slots, first, lengths, REQUESTS * SPAN)
+    tokens = flatten(state, slots, first, lengths, REQUESTS * SPAN)
     policy, every = options.kv_cache, options.refresh_interval
-    expected = expected_spans(state, slots, first, policy, options.window, every)
-    rows = select_rows(state, tokens, expected, counts, REQUESTS * BLOCK)
+    before = state.read(slots)
+    expected = expected_spans(before, first, policy, options.window, every)
+    rows = select_rows(state, before, tokens, expected, counts, REQUESTS * BLOCK)
     logits = torch.empty(REQUESTS * BLOCK, VOCABULARY, dtype=torch.bfloat16, device=device)
-    committed = decode(state, slots, rows, logits, limits)
+    committed = decode(state, before, rows, logits, limits)
     assert committed.tokens.shape == (REQUESTS, options.window)
-    following = next_first(state, slots, first + lengths, expected, policy, every)
+    following = next_first(committed.after, first + lengths, expected, policy, every)
     assert following.shape == (REQUESTS,)
 
 
