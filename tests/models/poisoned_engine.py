@@ -18,8 +18,7 @@ def poisoned(llm: Any, token_id: int) -> Iterator[None]:
     def prepare_inputs(*args: Any, **kwargs: Any) -> dict[str, Any]:
         inputs = prepare(*args, **kwargs)
         if state.step is not None:
-            tokens = state.step.tokens
-            ids = state.canvas.tokens[tokens.slots[tokens.batch], tokens.position]
+            ids = state.canvas.tokens.flatten()[state.step.tokens.flat]
             inputs["inputs_embeds"][: len(ids)][ids == token_id] = torch.nan
         return inputs
 
