@@ -1,8 +1,9 @@
 """What the rejection rule remembers of each position: its distribution of the step before.
 
 Two forms with one interface. :class:`FullHistory` keeps the row of logits, and decides as the rule
-is written. :class:`CompactHistory` keeps the most likely tokens and decides on those; how often it
-decides otherwise has not been measured, so it is not the default.
+is written. :class:`CompactHistory` keeps the most likely tokens and decides on those: like the full
+one where they hold most of the probability, often otherwise where they do not, so it is not the
+default (``benchmarks/history_flips.py``).
 """
 
 from typing import Protocol
