@@ -26,8 +26,13 @@ STEPS_OF_A_DRAIN = 60
 ENVIRONMENT = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
-def test_a_killed_rank_ends_the_server_and_its_requests(shipped_model: Path) -> None:
+def test_two_ranks_let_go_of_a_client_that_leaves_and_end_if_one_is_killed(
+    shipped_model: Path, oracle: Oracle
+) -> None:
+    """One server: the slot of an aborted request is free on both ranks, or the next answer would
+    not be the oracle's."""
     with vllm_serve(shipped_model, [*ARGUMENTS, *TWO_RANKS], ENVIRONMENT) as server:
+        leave_a_stream(Client(server.url, MODEL_NAME, {}, oracle))
         workers = [
             process
             for process in psutil.Process(server.process_id).children(recursive=True)
@@ -40,23 +45,17 @@ def test_a_killed_rank_ends_the_server_and_its_requests(shipped_model: Path) -> 
         assert_ends(server.process_id)
 
 
-def test_sigterm_lets_requests_finish(shipped_model: Path) -> None:
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        pytest.param([], id="one rank"),
+        pytest.param(TWO_RANKS, id="two ranks", marks=pytest.mark.matrix),
+    ],
+)
+def test_sigterm_lets_requests_finish(shipped_model: Path, ranks: list[str]) -> None:
     """Stock vLLM 0.32 kills its engine and waits for the stream, which nobody continues:
     docs/operations.md."""
-    with vllm_serve(shipped_model, ARGUMENTS, ENVIRONMENT) as server:
-        with streaming(server.url, MODEL_NAME, STEPS_OF_A_DRAIN) as stream:
-            os.kill(server.process_id, signal.SIGTERM)
-        assert not stream.failed
-        assert_ends(server.process_id)
-
-
-def test_two_ranks_let_go_of_a_client_that_leaves_and_drain(
-    shipped_model: Path, oracle: Oracle
-) -> None:
-    """One server: the slot of an aborted request is free on both ranks, or the next answer would
-    not be the oracle's."""
-    with vllm_serve(shipped_model, [*ARGUMENTS, *TWO_RANKS], ENVIRONMENT) as server:
-        leave_a_stream(Client(server.url, MODEL_NAME, {}, oracle))
+    with vllm_serve(shipped_model, [*ARGUMENTS, *ranks], ENVIRONMENT) as server:
         with streaming(server.url, MODEL_NAME, STEPS_OF_A_DRAIN) as stream:
             os.kill(server.process_id, signal.SIGTERM)
         assert not stream.failed
