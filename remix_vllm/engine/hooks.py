@@ -76,12 +76,6 @@ def _unsupported(vllm_config: VllmConfig) -> Iterator[str]:
                 f"{name}={size}: a denoising step needs embeddings, logits and canvas of a "
                 f"sequence on one worker; allowed is 1 (use tensor_parallel_size)"
             )
-    if parallel.data_parallel_size != 1:
-        yield (
-            f"data_parallel_size={parallel.data_parallel_size}: vLLM's dummy batches, which idle "
-            f"ranks run, divide by the tokens a decode samples, and here that is 0; allowed is 1 "
-            f"(run several servers behind a load balancer)"
-        )
     if vllm_config.speculative_config is not None:
         method = vllm_config.speculative_config.method
         yield (

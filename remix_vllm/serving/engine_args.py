@@ -1,4 +1,4 @@
-"""What is added to vLLM's ``EngineArgs``: the flags, fitting limits, a check of the architecture.
+"""What is added to vLLM's ``EngineArgs``: flags, fitting limits, draining, served models alone.
 
 The command line, ``LLM(...)``, the benchmarks and spawned API-server processes all go through this
 class (vLLM 0.32, ``engine/arg_utils.py``). Those processes load plugins only in its
@@ -17,6 +17,7 @@ from remix_vllm.engine.capacity import Capacity
 from remix_vllm.engine.options import model_options
 from remix_vllm.families import SERVED_ARCHITECTURES, is_served
 from remix_vllm.serving.cli import add_flags
+from remix_vllm.serving.draining import mark_default, settle
 
 logger = logging.getLogger("vllm.remix_vllm.engine_args")
 
@@ -25,7 +26,7 @@ logger = logging.getLogger("vllm.remix_vllm.engine_args")
 def install_engine_args() -> None:
     """Wrap three methods of ``EngineArgs``; once per process."""
     EngineArgs.add_cli_args = staticmethod(_with_flags(EngineArgs.add_cli_args))
-    EngineArgs.create_engine_config = _served_only(EngineArgs.create_engine_config)
+    EngineArgs.create_engine_config = _for_served(EngineArgs.create_engine_config)
     EngineArgs._set_default_max_num_seqs_and_batched_tokens_args = _with_fitting_limits(
         EngineArgs._set_default_max_num_seqs_and_batched_tokens_args
     )
@@ -34,13 +35,16 @@ def install_engine_args() -> None:
 def _with_flags(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def add_cli_args(parser: Any) -> Any:
-        return add_flags(original(parser))
+        parser = add_flags(original(parser))
+        mark_default(parser)
+        return parser
 
     return add_cli_args
 
 
-def _served_only(original: Callable[..., VllmConfig]) -> Callable[..., VllmConfig]:
-    """Refuse options for other architectures, for which the configuration hook never runs."""
+def _for_served(original: Callable[..., VllmConfig]) -> Callable[..., VllmConfig]:
+    """Refuse options for other architectures, for which the configuration hook never runs; let
+    served ones drain."""
 
     @wraps(original)
     def create_engine_config(self: EngineArgs, *args: Any, **kwargs: Any) -> VllmConfig:
@@ -49,7 +53,9 @@ def _served_only(original: Callable[..., VllmConfig]) -> Callable[..., VllmConfi
             raise ValueError(f"additional_config remix={options!r}: must be an object of options")
         vllm_config = original(self, *args, **kwargs)
         architectures = vllm_config.model_config.architectures
-        if options is not None and not is_served(architectures):
+        if is_served(architectures):
+            settle(self, vllm_config)
+        elif options is not None:
             raise ValueError(
                 f"--decoding / additional_config remix={options}: architecture "
                 f"{', '.join(architectures)} is not served by remix_vllm; served: "

@@ -16,12 +16,12 @@ SECONDS = 60
 class Stream:
     """A streamed answer of many steps, read in a thread of its own."""
 
-    def __init__(self, url: str, model: str) -> None:
+    def __init__(self, url: str, model: str, max_tokens: int) -> None:
         self.began = threading.Event()
         self.lines: list[str] = []
         self.error: str | None = None
-        body: dict[str, Any] = {"model": model, "prompt": [70, 71, 72], "max_tokens": 250}
-        body |= {"temperature": 0, "stream": True, "ignore_eos": True}
+        body: dict[str, Any] = {"model": model, "prompt": [70, 71, 72]}
+        body |= {"temperature": 0, "stream": True, "ignore_eos": True, "max_tokens": max_tokens}
         body["vllm_xargs"] = {"decoding": "low_confidence"}
         self.thread = threading.Thread(target=self._read, args=(f"{url}/v1/completions", body))
         self.thread.start()
@@ -43,9 +43,10 @@ class Stream:
 
 
 @contextlib.contextmanager
-def streaming(url: str, model: str) -> Iterator[Stream]:
-    """An answer under way inside the ``with`` block, which must have ended when it ends."""
-    stream = Stream(url, model)
+def streaming(url: str, model: str, max_tokens: int = 250) -> Iterator[Stream]:
+    """An answer under way inside the ``with`` block, which must have ended when it ends. It takes a
+    step for each token."""
+    stream = Stream(url, model, max_tokens)
     assert stream.began.wait(SECONDS), stream.error
     yield stream
     stream.thread.join(SECONDS)

@@ -19,7 +19,7 @@ ANY_PORTS = ["--min-worker-port", "0", "--max-worker-port", "0"]
 @contextlib.contextmanager
 def ray_cluster(others: Sequence[tuple[int, Mapping[str, str]]]) -> Iterator[str]:
     """Address of a head node with one CPU and of ``others``, each (CPUs, environment to add)."""
-    port = _free_port()
+    port = free_port()
     address = f"127.0.0.1:{port}"
     # Ray keeps sockets below this folder, whose names must be short.
     with tempfile.TemporaryDirectory(prefix="ray") as folder, contextlib.ExitStack() as nodes:
@@ -35,7 +35,9 @@ def ray_cluster(others: Sequence[tuple[int, Mapping[str, str]]]) -> Iterator[str
 def _node(arguments: list[str], environment: Mapping[str, str]) -> Iterator[None]:
     process = subprocess.Popen(
         [RAY, "start", *COMMON, *ANY_PORTS, *arguments],
-        env=os.environ | environment,
+        # A token in the home folder would turn authentication on here, but not in clients that are
+        # given an address.
+        env=os.environ | {"RAY_AUTH_MODE": "disabled"} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -64,7 +66,7 @@ def _wait_until_started(process: subprocess.Popen[str]) -> None:
     raise RuntimeError(f"ray start ended with code {process.wait()}:\n{''.join(said)}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

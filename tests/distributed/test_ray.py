@@ -17,7 +17,6 @@ import pytest
 from benchmarks.server import Server, vllm_serve
 from tests.distributed.faults import assert_ends, streaming
 from tests.distributed.process_report import EXTENSION, check_reports
-from tests.distributed.ray_cluster import ray_cluster
 from tests.engine.test_exactness import mixed_requests
 from tests.models.oracle import Oracle
 from tests.server.client import SECONDS, Client
@@ -34,38 +33,6 @@ ARGUMENTS = [
     *("--worker-extension-cls", EXTENSION),
     *("--max-model-len", "256", "--max-num-seqs", "32", "--kv-cache-memory-bytes", "256M"),
 ]
-# What the Pythons of two more nodes begin with, whose installations are thereby others. (Ray puts
-# the driver's folder first on their paths, where this repository's own metadata are.)
-ANOTHER_VERSION = """
-from importlib import metadata
-
-version = metadata.version
-metadata.version = lambda name: "9.9.9" if name == "remix_vllm" else version(name)
-"""
-NO_PLUGIN = """
-from importlib import metadata
-
-version = metadata.version
-
-def without(name):
-    if name == "remix_vllm":
-        raise metadata.PackageNotFoundError(name)
-    return version(name)
-
-metadata.version = without
-"""
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a cluster of two nodes with a CPU each, and two without."""
-    others: list[tuple[int, dict[str, str]]] = [(1, {})]
-    for start in (ANOTHER_VERSION, NO_PLUGIN):
-        folder = tmp_path_factory.mktemp("python")
-        (folder / "sitecustomize.py").write_text(start)
-        others.append((0, {"PYTHONPATH": str(folder)}))
-    with ray_cluster(others) as address:
-        yield address
 
 
 @pytest.fixture(scope="module")

@@ -1,55 +1,65 @@
 """Two ranks against the oracle, which knows of none: token ids and NFE of thirty mixed requests.
 
-One engine each: starting two workers costs more than all their forwards. Together they have the KV
-policies whose steps differ in kind, and both kinds of scheduling.
+Every executor with every KV policy and both kinds of scheduling. An engine each, since starting two
+workers costs more than all their forwards; so only some rows are run by default, among which every
+column is: the rest has the marker ``matrix``.
 """
 
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from remix_vllm.config import EngineOptions
 from tests.distributed.process_report import EXTENSION, check_reports
 from tests.distributed.ranks import TWO_RANKS, ending
-from tests.engine.test_exactness import mixed_requests
-from tests.engine.test_kv_policies import without_whole_region
-from tests.engine.test_sdar_exactness import SDAR
-from tests.engine.test_sdar_exactness import mixed_requests as sdar_requests
-from tests.models.cached_llada import CachedReference
-from tests.models.engines import Answer, EngineSpec, ask, start_engine
-from tests.models.oracle import Oracle
+from tests.distributed.workloads import WORKLOADS
 
 pytestmark = pytest.mark.slow
 
 COUNT = 30
+SCHEDULING = {"sync": False, "async": True}
+DEFAULT_ROWS = {
+    ("mp", "llada-none", "async"),
+    ("mp", "llada-prefix", "sync"),
+    ("mp", "sdar-block", "async"),
+    # `test_ray.py` has "llada-none".
+    ("ray", "llada-prefix", "async"),
+    ("ray", "sdar-block", "sync"),
+}
 
 
-def test_whole_sequences_scheduled_asynchronously(shipped_model: Path, oracle: Oracle) -> None:
-    requests = mixed_requests(COUNT, seed=21)
-    arguments = TWO_RANKS | {"async_scheduling": True, "worker_extension_cls": EXTENSION}
-    with ending(start_engine(EngineSpec.of(shipped_model, arguments))) as llm:
+def rows() -> Iterator[Any]:
+    for row in product(("mp", "ray"), WORKLOADS, SCHEDULING):
+        marks = [pytest.mark.ray] if row[0] == "ray" else []
+        if row not in DEFAULT_ROWS:
+            marks.append(pytest.mark.matrix)
+        yield pytest.param(*row, marks=marks, id="-".join(row))
+
+
+@pytest.fixture
+def executor(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, Any]]:
+    """Engine arguments."""
+    name = request.param
+    if name == "ray":
+        monkeypatch.setenv("RAY_ADDRESS", request.getfixturevalue("cluster"))
+    yield {"distributed_executor_backend": name, "worker_extension_cls": EXTENSION}
+    if name == "ray":
+        import ray
+
+        # Else the next engine's workers find no free CPU.
+        ray.shutdown()
+
+
+@pytest.mark.parametrize(("executor", "workload", "scheduling"), rows(), indirect=["executor"])
+def test_two_ranks_equal_the_oracle(
+    executor: dict[str, Any], workload: str, scheduling: str, tmp_path: Path
+) -> None:
+    arguments = TWO_RANKS | executor | {"async_scheduling": SCHEDULING[scheduling]}
+    model = WORKLOADS[workload].start(tmp_path, **arguments)
+    with ending(model.llm) as llm:
         check_reports(llm.collective_rpc("report"), ranks=2)
-        answers = ask(llm, requests)
-    for (prompt, length, options), answer in zip(requests, answers, strict=True):
-        expected = oracle.generate(prompt, length, options)
-        assert answer == Answer(expected.token_ids, expected.nfe), options
-
-
-def test_kept_prefixes_scheduled_synchronously(shipped_model: Path, oracle: Oracle) -> None:
-    settings = {"kv_cache": "prefix", "block_length": 8}
-    defaults = EngineOptions.parse(settings, 128)
-    requests = without_whole_region(COUNT, seed=22)
-    arguments = TWO_RANKS | {"async_scheduling": False, "additional_config": {"remix": settings}}
-    with ending(start_engine(EngineSpec.of(shipped_model, arguments))) as llm:
-        answers = ask(llm, requests)
-    for (prompt, length, options), answer in zip(requests, answers, strict=True):
-        model = CachedReference(oracle.model.model, "prefix", 0)
-        expected = oracle.generate(prompt, length, options, defaults, model=model)
-        assert answer == Answer(expected.token_ids, expected.nfe), options
-
-
-def test_blocks_scheduled_asynchronously(tmp_path: Path) -> None:
-    """SDAR, each rank with one of two key heads; chunked prefills, shared prefixes."""
-    sdar = SDAR(tmp_path, 8, async_scheduling=True, **TWO_RANKS)
-    with ending(sdar.llm):
-        sdar.check(sdar_requests(COUNT, seed=23))
+        model.check(WORKLOADS[workload].requests(COUNT, 21))

@@ -1,28 +1,8 @@
 """A client that goes away takes its request with it, and nothing else."""
 
-import time
-
-import httpx
-
-from tests.server.client import SECONDS, Client
-
-ONE_BY_ONE = {"decoding": "low_confidence"}
+from tests.server.client import Client
+from tests.server.leaving import leave_a_stream
 
 
 def test_an_aborted_stream_ends_its_request_and_no_other(client: Client) -> None:
-    before = client.metric("vllm:generation_tokens_total")
-    body = {"model": client.model, "prompt": [70, 71, 72], "temperature": 0, "stream": True}
-    body |= {"max_tokens": 250, "ignore_eos": True, "vllm_xargs": ONE_BY_ONE}
-    with httpx.stream(
-        "POST", f"{client.url}/v1/completions", json=body, timeout=SECONDS
-    ) as response:
-        assert response.status_code == 200
-        first = next(response.iter_lines())
-    assert first.startswith("data: ")
-
-    deadline = time.monotonic() + SECONDS
-    while client.metric("vllm:num_requests_running") > 0:
-        assert time.monotonic() < deadline, "the aborted request is still running"
-        time.sleep(0.1)
-    assert client.metric("vllm:generation_tokens_total") - before < 250
-    client.assert_serving()
+    leave_a_stream(client)

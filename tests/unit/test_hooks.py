@@ -120,7 +120,6 @@ def test_bad_options_stop_the_start(model: Path, remix: Any, message: str) -> No
     ("arguments", "message"),
     [
         ({"pipeline_parallel_size": 2}, "pipeline_parallel_size=2: .*allowed is 1"),
-        ({"data_parallel_size": 2}, "data_parallel_size=2: .*allowed is 1"),
         (
             {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
             "speculative_config with method 'ngram': ",
