@@ -82,10 +82,15 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.decoding == "remix"
 
     @property
+    def remembers_across_blocks(self) -> bool:
+        """Whether the rejection rule's history is kept from block to block."""
+        return self.mixes and self.history_across_blocks
+
+    @property
     def needs_whole_region(self) -> bool:
         """True if decisions depend on positions outside the active block: such a request must fit
         the canvas window, and starts again from its first block after preemption."""
-        return not self.exclude_mask or (self.mixes and self.history_across_blocks)
+        return not self.exclude_mask or self.remembers_across_blocks
 
 
 REQUEST_FIELDS: dict[str, OptionField] = {

@@ -48,6 +48,9 @@ class StepRows(NamedTuple):
     """Rows that may be decided now, ``[N]`` bool; the others only leave their history."""
     wanted: Tensor
     """Rows that count, ``[N]`` bool; the others only fill up a number known to the host."""
+    place: Tensor
+    """Where the state keeps its mixing state, ``[N]`` int64; the place that is nobody's where not
+    ``wanted``."""
 
 
 def flatten(
@@ -105,10 +108,11 @@ def select_rows(
     batch = tokens.batch[index]
     of_request = torch.stack([before.slots, before.prompt_len]).index_select(1, batch)
     slot, prompt_len = of_request.unbind(0)
-    position = tokens.position[index] - prompt_len
-    return StepRows(
-        live, index, batch, slot, position, tokens.flat[index], active[index], wanted[index]
-    )
+    position, wanted = tokens.position[index] - prompt_len, wanted[index]
+    own = slot * state.history_rows + position % state.history_rows
+    place = torch.where(wanted, own, len(state.mixed) - 1)
+    flat, active = tokens.flat[index], active[index]
+    return StepRows(live, index, batch, slot, position, flat, active, wanted, place)
 
 
 def _wanted_first(tokens: StepTokens, wanted: Tensor, counts: Tensor, total: int | None) -> Tensor:
@@ -117,12 +121,6 @@ def _wanted_first(tokens: StepTokens, wanted: Tensor, counts: Tensor, total: int
     batch = torch.repeat_interleave(counts, output_size=total)
     nth = torch.arange(len(batch), device=batch.device) - (counts.cumsum(0) - counts)[batch]
     return order[tokens.starts[batch] + nth]
-
-
-def places(state: CanvasState, rows: StepRows) -> Tensor:
-    """Where the mixing state of each row is: ``[N]`` int64."""
-    own = rows.slot * state.history_rows + rows.position % state.history_rows
-    return torch.where(rows.wanted, own, len(state.mixed) - 1)
 
 
 def indices_of(which: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ class SlotOptions:
             "mixes": options.mixes,
             "accept_cap": options.accept_cap,
             "sticky": options.rejection == "sticky",
-            "across_blocks": options.mixes and options.history_across_blocks,
+            "across_blocks": options.remembers_across_blocks,
             "exclude_mask": options.exclude_mask,
         }
         for name, value in values.items():

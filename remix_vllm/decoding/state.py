@@ -168,7 +168,7 @@ class CanvasState:
             self.resumed.add(slot)
         if not options.exclude_mask:
             self.deciding_masks.add(slot)
-        if options.mixes and options.history_across_blocks:
+        if options.remembers_across_blocks:
             self.across_blocks.add(slot)
 
     def forget(self, slot: int) -> None:
@@ -186,14 +186,5 @@ class CanvasState:
 
     def write(self, state: SlotState) -> None:
         """The inverse of :meth:`read`, but for the options."""
-        counters = [
-            state.prompt_len,
-            state.region_len,
-            state.block_start,
-            state.committed,
-            state.steps,
-            state.steps_in_block,
-            state.block_undecided,
-            state.nfe,
-        ]
-        self._counters.index_copy_(1, state.slots, torch.stack(counters))
+        # Between the slots and the options are the counters.
+        self._counters.index_copy_(1, state.slots, torch.stack(state[1:-1]))

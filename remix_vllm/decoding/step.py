@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from remix_vllm.decoding.rows import StepRows, indices_of, places
+from remix_vllm.decoding.rows import StepRows, indices_of
 from remix_vllm.decoding.rules import accept, kept_weights
 from remix_vllm.decoding.state import CanvasState, SlotState
 from remix_vllm.decoding.strategies import budget
@@ -141,7 +141,7 @@ def _remember(
         remembers = remembers & rows.wanted & (left | across) & (~accepted | masked)
     else:
         remembers = remembers & left
-    at = places(state, rows)
+    at = rows.place
     rejected = remembers & left & state.has_history.index_select(0, at)
     mixed = remembers & left & may_mix
     state.mixed.index_fill_(0, at, False)

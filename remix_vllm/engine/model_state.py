@@ -25,14 +25,7 @@ from vllm.v1.worker.gpu.states import RequestState
 
 from remix_vllm.config import RESUME_NFE_KEY
 from remix_vllm.decoding.geometry import ExpectedSpans, expected_spans
-from remix_vllm.decoding.rows import (
-    StepRows,
-    StepTokens,
-    flatten,
-    indices_of,
-    places,
-    select_rows,
-)
+from remix_vllm.decoding.rows import StepRows, StepTokens, flatten, indices_of, select_rows
 from remix_vllm.decoding.state import TOP_K, CanvasState, SlotState
 from remix_vllm.decoding.step import StepLimits
 from remix_vllm.engine.attention import block_rows, metadata, whole_rows
@@ -201,11 +194,10 @@ class ReMixModelState(ModelState):
             embeddings.masked_fill_(~mine[:, None], 0.0)
 
         canvas = self.canvas
-        at = places(canvas, rows)
-        mixed = canvas.mixed.index_select(0, at) & rows.wanted
+        mixed = canvas.mixed.index_select(0, rows.place) & rows.wanted
         some = indices_of(mixed)
         if len(some):
-            at, index = at[some], rows.token_index[some]
+            at, index = rows.place[some], rows.token_index[some]
             blends = mixed_embedding(
                 canvas.candidate_ids.index_select(0, at),
                 canvas.candidate_weights.index_select(0, at),

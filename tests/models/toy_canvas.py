@@ -5,7 +5,7 @@ from torch import Tensor
 
 from remix_vllm.config import EngineOptions
 from remix_vllm.decoding.history import FullHistory
-from remix_vllm.decoding.rows import StepRows, places
+from remix_vllm.decoding.rows import StepRows
 from remix_vllm.decoding.state import TOP_K, CanvasState, num_places
 from remix_vllm.decoding.step import StepLimits
 from remix_vllm.ops.mixed_embedding import mixed_embedding
@@ -57,9 +57,8 @@ def write_blends(
         request: its place in the step.
         start: index of its first token among the step's tokens.
     """
-    at = places(state, rows)
-    for n in ((rows.batch == request) & state.mixed[at]).nonzero().flatten().tolist():
-        row = at[n : n + 1]
+    for n in ((rows.batch == request) & state.mixed[rows.place]).nonzero().flatten().tolist():
+        row = rows.place[n : n + 1]
         embeds[int(rows.token_index[n]) - start] = mixed_embedding(
             state.candidate_ids[row],
             state.candidate_weights[row],
