@@ -48,6 +48,22 @@ class Result:
     tokens_per_forward: float
 
 
+def start(model: str, remix: dict[str, Any]) -> Any:
+    """An engine that takes 64 questions at once."""
+    from vllm import LLM
+
+    return LLM(
+        model,
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=256,
+        max_num_seqs=64,
+        max_num_batched_tokens=8192,
+        kv_cache_memory_bytes=1 << 29,
+        additional_config={"remix": remix},
+    )
+
+
 def measure(llm: Any, decodings: dict[str, dict[str, Any]], count: int) -> list[Result]:
     """Answers of every decoding to ``count`` held-out questions of each task."""
     from vllm import SamplingParams
@@ -103,18 +119,7 @@ def main() -> None:
     parser.add_argument("--decoding", action="append", metavar="NAME=JSON")
     parser.add_argument("--remix-config", type=json.loads, default={}, help="the engine's options")
     arguments = parser.parse_args()
-    from vllm import LLM
-
-    llm = LLM(
-        arguments.model,
-        dtype="float32",
-        enforce_eager=True,
-        max_model_len=256,
-        max_num_seqs=64,
-        max_num_batched_tokens=8192,
-        kv_cache_memory_bytes=1 << 29,
-        additional_config={"remix": arguments.remix_config},
-    )
+    llm = start(arguments.model, arguments.remix_config)
     decodings = parse_decodings(arguments.decoding or ()) or DECODINGS
     results = measure(llm, decodings, arguments.count)
     print(

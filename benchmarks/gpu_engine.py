@@ -52,17 +52,16 @@ SEQUENCES = {"cuda": (8, 64), "cpu": (2, 4)}
 def eager(device: str) -> list[Finding]:
     """Mixed requests in one batch, eager, float32; and where the host waits for the device."""
     requests = mixed_requests()
-    findings = [against_oracle("requests equal to the oracle", requests, answers(device, requests))]
+    llm = shipped_engine(device)
+    findings = [against_oracle("requests equal to the oracle", requests, ask(llm, requests))]
     if device == "cuda":
-        findings.append(waits())
+        findings.append(waits(llm, requests))
     return findings
 
 
-def waits() -> Finding:
-    """Lines of this package in which an engine's steps wait for the GPU, as PyTorch sees it."""
-    llm = start_engine(EngineSpec.of(SHIPPED, _memory("cuda")))
-    requests = mixed_requests()
-    ask(llm, requests)
+def waits(llm: Any, requests: list[tuple[list[int], int, dict[str, Any]]]) -> Finding:
+    """Lines of this package in which the steps of an engine that has run before wait for the GPU,
+    as PyTorch sees it."""
     package = str(Path(remix_vllm.__file__).parent)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -80,13 +79,10 @@ def graphs(device: str) -> list[Finding]:
     """The same compiled and with CUDA graphs, in a few sizes, as captures take time."""
     requests = mixed_requests()
     sizes = [1, 8, 64, 256, 1024]
-    graph = answers(
-        device,
-        requests,
-        enforce_eager=False,
-        compilation_config={"cudagraph_capture_sizes": sizes},
-    )
-    plain = answers(device, requests)
+    compilation = {"cudagraph_capture_sizes": sizes}
+    compiled = shipped_engine(device, enforce_eager=False, compilation_config=compilation)
+    graph = ask(compiled, requests)
+    plain = ask(shipped_engine(device), requests)
     same = sum(a == b for a, b in zip(graph, plain, strict=True))
     return [
         against_oracle("requests equal to the oracle", requests, graph),
@@ -106,10 +102,8 @@ def mixed_requests() -> list[tuple[list[int], int, dict[str, Any]]]:
     ]
 
 
-def answers(
-    device: str, requests: list[tuple[list[int], int, dict[str, Any]]], **settings: Any
-) -> list[Answer]:
-    return ask(start_engine(EngineSpec.of(SHIPPED, _memory(device) | settings)), requests)
+def shipped_engine(device: str, **settings: Any) -> Any:
+    return start_engine(EngineSpec.of(SHIPPED, _memory(device) | settings))
 
 
 def against_oracle(

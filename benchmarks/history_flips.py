@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import remix_vllm
+from benchmarks.accuracy import MAX_TOKENS, MODEL, SEED, start
 from benchmarks.tasks import TASKS, examples
 from remix_vllm.decoding.history import CompactHistory, FullHistory
 from remix_vllm.decoding.state import TOP_K
@@ -28,8 +28,8 @@ from remix_vllm.ops.candidates import Candidates, top_candidates
 from remix_vllm.ops.row_kernels import RowKernels
 from remix_vllm.ops.row_passes import Compared, TorchPasses
 from remix_vllm.ops.row_scan import RowScan
+from tests.models.runner import model_runner
 
-MODEL = Path(remix_vllm.__file__).parent / "assets" / "tiny-llada"
 OPTIONS: dict[str, dict[str, Any]] = {
     "remix (default)": {},
     "remix, js_threshold 0.05": {"js_threshold": 0.05},
@@ -69,30 +69,21 @@ class BothHistories:
 
 def shipped(count: int) -> dict[str, Counter[str]]:
     """Comparisons while the shipped model answers ``count`` questions of each task."""
-    from vllm import LLM, SamplingParams
+    from vllm import SamplingParams
 
-    llm = LLM(
-        str(MODEL),
-        dtype="float32",
-        enforce_eager=True,
-        max_model_len=256,
-        max_num_seqs=64,
-        max_num_batched_tokens=8192,
-        kv_cache_memory_bytes=1 << 29,
-    )
-    core: Any = llm.llm_engine.engine_core
-    canvas = core.engine_core.model_executor.driver_worker.worker.model_runner.model_state.canvas
+    llm = start(str(MODEL), {})
+    canvas = model_runner(llm).model_state.canvas
     compact = CompactHistory(len(canvas.mixed), canvas.vocab_size, canvas.top_k, canvas.device)
     both = canvas.history = BothHistories(canvas.history, compact)
     chats = [
         [{"role": "user", "content": example.prompt}]
         for task in TASKS.values()
-        for example in islice(examples(task, seed=2024, held_out=True), count)
+        for example in islice(examples(task, SEED, held_out=True), count)
     ]
     results = {}
     for name, options in OPTIONS.items():
         both.counts = Counter()
-        params = SamplingParams(temperature=0, max_tokens=48, extra_args=options)
+        params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS, extra_args=options)
         llm.chat(chats, params, use_tqdm=False)
         results[name] = both.counts
     return results

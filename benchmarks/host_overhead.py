@@ -13,13 +13,13 @@ import os
 import statistics
 import tempfile
 from pathlib import Path
-from random import Random
 from typing import Any
 
+from benchmarks.one_block import denoise, start
 from benchmarks.stopwatch import Stopwatch, instrument
 from tests.models.checkpoints import write_llada
 
-PROMPT, BLOCK, NFE = 64, 32, 16
+NFE = 16
 GROUPS = {
     "scheduler": ("scheduler",),
     "inputs": ("inputs", "mixing"),
@@ -30,35 +30,10 @@ STATISTICS = ("scan", "candidates", "history")
 """Passes over the logits, which on a GPU are the device's: shown, not counted."""
 
 
-def start(path: Path, kv_cache: str, sequences: int) -> Any:
-    from vllm import LLM
-
-    return LLM(
-        str(path),
-        dtype="float32",
-        enforce_eager=True,
-        skip_tokenizer_init=True,
-        max_model_len=PROMPT + BLOCK,
-        max_num_seqs=sequences,
-        max_num_batched_tokens=sequences * (PROMPT + BLOCK),
-        kv_cache_memory_bytes=1 << 28,
-        additional_config={"remix": {"block_length": BLOCK, "kv_cache": kv_cache}},
-    )
-
-
 def one_round(llm: Any, watch: Stopwatch, sequences: int) -> dict[str, float]:
     """Mean milliseconds of each group in a step, and of the whole step."""
-    from vllm import SamplingParams, TokensPrompt
-
-    rng = Random(0)
-    prompts = [
-        TokensPrompt(prompt_token_ids=[rng.randrange(1, 100) for _ in range(PROMPT)])
-        for _ in range(sequences)
-    ]
-    options = {"threshold": 1.0, "max_nfe": NFE}
-    params = SamplingParams(max_tokens=BLOCK, ignore_eos=True, detokenize=False, extra_args=options)
     watch.seconds.clear()
-    llm.generate(prompts, params, use_tqdm=False)
+    denoise(llm, sequences, NFE, ids=100)
     own = watch.own_seconds()
     groups = {g: 1000 * sum(own.get(p, 0.0) for p in parts) / NFE for g, parts in GROUPS.items()}
     host = sum(groups.values())
@@ -76,7 +51,14 @@ def main() -> None:
     results: dict[int, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = write_llada(Path(folder))
-        llm = start(path, arguments.kv_cache, max(arguments.sequences))
+        llm = start(
+            path,
+            max(arguments.sequences),
+            {"kv_cache": arguments.kv_cache},
+            dtype="float32",
+            enforce_eager=True,
+            kv_cache_memory_bytes=1 << 28,
+        )
         watch = instrument(llm)
         for sequences in arguments.sequences:
             rounds = [one_round(llm, watch, sequences) for _ in range(arguments.repeat + 1)][1:]

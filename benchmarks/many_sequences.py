@@ -5,7 +5,7 @@
 
 The random LLaDA of `load_models` (148 million parameters, 126,464 vocabulary rows) in this process:
 that many prompts of 64 tokens, one block of 32 each, all in one batch from the first step to the
-last, acceptance scripted to `--max-nfe` forwards as in `step_breakdown`. Prints the process's peak
+last, acceptance scripted to `--max-nfe` forwards. Prints the process's peak
 resident memory and where it goes, as far as it can be calculated; writes JSON.
 """
 
@@ -16,12 +16,11 @@ import resource
 import tempfile
 import time
 from pathlib import Path
-from random import Random
 
-from benchmarks.load_models import large_model
-
-PROMPT, BLOCK = 64, 32
-GIB = 1 << 30
+from benchmarks.load_memory import GIB
+from benchmarks.load_models import LARGE_CONFIG, large_model
+from benchmarks.one_block import BLOCK, denoise, start
+from tests.models.runner import model_runner
 
 
 def main() -> None:
@@ -44,42 +43,20 @@ def main() -> None:
 
 
 def measure(arguments: argparse.Namespace, path: Path) -> dict[str, float]:
-    from vllm import LLM, SamplingParams, TokensPrompt
-
     count = arguments.sequences
-    llm = LLM(
-        str(path),
+    remix = {"history": arguments.history, "kv_cache": arguments.kv_cache, "history_gib": 8}
+    llm = start(
+        path,
+        count,
+        remix,
         dtype=arguments.dtype,
         enforce_eager=True,
-        skip_tokenizer_init=True,
-        max_model_len=PROMPT + BLOCK,
-        max_num_seqs=count,
-        max_num_batched_tokens=count * (PROMPT + BLOCK),
         kv_cache_memory_bytes=GIB,
-        additional_config={
-            "remix": {
-                "block_length": BLOCK,
-                "history": arguments.history,
-                "kv_cache": arguments.kv_cache,
-                "history_gib": 8,
-            }
-        },
     )
-    rng = Random(0)
-    prompts = [
-        TokensPrompt(prompt_token_ids=[rng.randrange(1, 100_000) for _ in range(PROMPT)])
-        for _ in range(count)
-    ]
-    options = {"threshold": 1.0, "max_nfe": arguments.max_nfe}
-    params = SamplingParams(max_tokens=BLOCK, ignore_eos=True, detokenize=False, extra_args=options)
     began = time.perf_counter()
-    outputs = llm.generate(prompts, params, use_tqdm=False)
+    denoise(llm, count, arguments.max_nfe, ids=100_000)
     seconds = time.perf_counter() - began
-    for output in outputs:
-        completion = output.outputs[0]
-        assert len(completion.token_ids) == BLOCK
-        assert sum(completion.spec_decode_metrics.histogram) == arguments.max_nfe
-    runner = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
+    runner = model_runner(llm)
     history = runner.model_state.canvas.history
     tensors = [value for value in vars(history).values() if hasattr(value, "nbytes")]
     weights = sum(parameter.nbytes for parameter in runner.model.parameters())
@@ -88,7 +65,7 @@ def measure(arguments: argparse.Namespace, path: Path) -> dict[str, float]:
         "peak of the process, GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB,
         "weights, GiB": weights / GIB,
         "history, GiB": sum(tensor.nbytes for tensor in tensors) / GIB,
-        "logits of a step, GiB": count * BLOCK * 126_464 * itemsize / GIB,
+        "logits of a step, GiB": count * BLOCK * LARGE_CONFIG["vocab_size"] * itemsize / GIB,
         "seconds per step": seconds / arguments.max_nfe,
         "tokens per second": count * BLOCK / seconds,
     }

@@ -3,10 +3,9 @@
     python -m benchmarks.step_breakdown [--dtype float32] [--sequences 8] [--eager] [--json FILE]
 
 The random LLaDA of `load_models` (148 million parameters, the real vocabulary of 126,464 rows)
-runs in this process: prompts of 64 tokens, one block of 32, `--sequences` requests at once. Random
-weights are confident of nothing, so acceptance is scripted: `threshold` 1 lets nothing pass and
-`max_nfe` spreads the block evenly over 8 forwards; what is left mixes. Rounds of the decodings take
-turns in one engine. Prints medians over the rounds of a step's mean; writes JSON.
+runs in this process: prompts of 64 tokens, one block of 32, `--sequences` requests at once,
+acceptance scripted to 8 forwards (`one_block`). Rounds of the decodings take turns in one engine.
+Prints medians over the rounds of a step's mean; writes JSON.
 """
 
 import argparse
@@ -15,18 +14,14 @@ import os
 import statistics
 import tempfile
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from benchmarks.load_models import large_model
+from benchmarks.one_block import denoise, start
 from benchmarks.stopwatch import Stopwatch, instrument
 
-PROMPT, BLOCK, NFE = 64, 32, 8
-SCRIPT = {"threshold": 1.0, "max_nfe": NFE}
-DECODINGS: dict[str, dict[str, Any]] = {
-    "remix": {"decoding": "remix"} | SCRIPT,
-    "threshold": {"decoding": "threshold"} | SCRIPT,
-}
+NFE = 8
+DECODINGS = ("remix", "threshold")
 PARTS = {
     "forward": "model forward, without the head",
     "LM head": "logits of the undecided positions",
@@ -41,37 +36,10 @@ PARTS = {
 }
 
 
-def start(path: Path, arguments: argparse.Namespace) -> Any:
-    from vllm import LLM
-
-    return LLM(
-        str(path),
-        dtype=arguments.dtype,
-        enforce_eager=arguments.eager,
-        skip_tokenizer_init=True,
-        max_model_len=PROMPT + BLOCK,
-        max_num_seqs=arguments.sequences,
-        max_num_batched_tokens=arguments.sequences * (PROMPT + BLOCK),
-        kv_cache_memory_bytes=1 << 30,
-        additional_config={"remix": {"block_length": BLOCK, "history": arguments.history}},
-    )
-
-
-def one_round(llm: Any, watch: Stopwatch, options: dict[str, Any], sequences: int) -> dict:
+def one_round(llm: Any, watch: Stopwatch, decoding: str, sequences: int) -> dict[str, float]:
     """Mean milliseconds of each part of a step."""
-    from vllm import SamplingParams, TokensPrompt
-
-    rng = Random(0)
-    prompts = [
-        TokensPrompt(prompt_token_ids=[rng.randrange(1, 100_000) for _ in range(PROMPT)])
-        for _ in range(sequences)
-    ]
-    params = SamplingParams(max_tokens=BLOCK, ignore_eos=True, detokenize=False, extra_args=options)
     watch.seconds.clear()
-    outputs = llm.generate(prompts, params, use_tqdm=False)
-    for output in outputs:
-        steps = sum(output.outputs[0].spec_decode_metrics.histogram)
-        assert steps == NFE, f"{steps} forwards instead of the scripted {NFE}"
+    denoise(llm, sequences, NFE, ids=100_000, decoding=decoding)
     own = watch.own_seconds()
     return {part: 1000 * own.get(part, 0.0) / NFE for part in PARTS}
 
@@ -106,11 +74,18 @@ def main() -> None:
     os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in DECODINGS}
     with tempfile.TemporaryDirectory() as folder:
-        llm = start(large_model(Path(folder)).llada, arguments)
+        llm = start(
+            large_model(Path(folder)).llada,
+            arguments.sequences,
+            {"history": arguments.history},
+            dtype=arguments.dtype,
+            enforce_eager=arguments.eager,
+            kv_cache_memory_bytes=1 << 30,
+        )
         watch = instrument(llm)
         for n in range(arguments.repeat + 1):
-            for name, options in DECODINGS.items():
-                result = one_round(llm, watch, options, arguments.sequences)
+            for name in DECODINGS:
+                result = one_round(llm, watch, name, arguments.sequences)
                 # The first round warms up.
                 if n:
                     rounds[name].append(result)

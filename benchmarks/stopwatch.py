@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from tests.models.runner import model_runner
+
 INSIDE = {
     "sampler": ("scan", "candidates", "history"),
     "inputs": ("mixing",),
@@ -51,7 +53,7 @@ def instrument(llm: Any) -> Stopwatch:
     from remix_vllm.engine import model_state
 
     core = llm.llm_engine.engine_core.engine_core
-    runner = core.model_executor.driver_worker.worker.model_runner
+    runner = model_runner(llm)
     history = runner.model_state.canvas.history
     watch = Stopwatch()
     watch.wrap(core.scheduler, "schedule", "scheduler")
