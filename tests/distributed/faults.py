@@ -10,6 +10,8 @@ from typing import Any
 import httpx
 import psutil
 
+from tests.server.leaving import long_stream
+
 SECONDS = 60
 
 
@@ -20,9 +22,7 @@ class Stream:
         self.began = threading.Event()
         self.lines: list[str] = []
         self.error: str | None = None
-        body: dict[str, Any] = {"model": model, "prompt": [70, 71, 72]}
-        body |= {"temperature": 0, "stream": True, "ignore_eos": True, "max_tokens": max_tokens}
-        body["vllm_xargs"] = {"decoding": "low_confidence"}
+        body = long_stream(model, max_tokens)
         self.thread = threading.Thread(target=self._read, args=(f"{url}/v1/completions", body))
         self.thread.start()
 

@@ -1,7 +1,6 @@
 """``--data-parallel-size 2``: two engines behind one API server, each on its own (vLLM treats ranks
 of dense models so: `tests/upstream/test_data_parallel.py`)."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -21,12 +20,7 @@ TWO_ENGINES = ["--data-parallel-size", "2", "--api-server-count", "1"]
 def test_both_engines_answer_as_the_oracle_does(shipped_model: Path, oracle: Oracle) -> None:
     requests = [r for r in mixed_requests(30, seed=51) if r[2].get("preset") != "official"]
     with vllm_serve(shipped_model, [*ARGUMENTS, *TWO_ENGINES], ENVIRONMENT) as server:
-        client = Client(server.url, MODEL_NAME, {}, oracle)
-        with ThreadPoolExecutor(8) as pool:
-            replies = pool.map(lambda r: client.complete(*r[:2], vllm_xargs=r[2]), requests)
-            for (prompt, length, options), reply in zip(requests, replies, strict=True):
-                expected = client.expected(prompt, length, options)
-                assert (reply.token_ids, reply.nfe) == (expected.token_ids, expected.nfe), options
+        Client(server.url, MODEL_NAME, {}, oracle).check_together(requests)
         metrics = httpx.get(f"{server.url}/metrics", timeout=SECONDS).text.splitlines()
     tokens = [line for line in metrics if line.startswith("vllm:generation_tokens_total{")]
     assert len(tokens) == 2

@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -80,18 +79,13 @@ def test_nodes_that_lack_the_plugin_are_named(cluster: str) -> None:
 
 
 def test_mixed_requests_equal_the_oracle(client: Client) -> None:
-    requests = [
-        (prompt, length, options)
-        for prompt, length, options in mixed_requests(30, seed=31)
-        if options.get("preset") != "official" and options.get("block_length", 0) <= 16
-    ]
-    with ThreadPoolExecutor(len(requests)) as pool:
-        replies = pool.map(
-            lambda request: client.complete(*request[:2], vllm_xargs=request[2]), requests
-        )
-        for (prompt, length, options), reply in zip(requests, replies, strict=True):
-            expected = client.expected(prompt, length, options)
-            assert (reply.token_ids, reply.nfe) == (expected.token_ids, expected.nfe), options
+    client.check_together(
+        [
+            (prompt, length, options)
+            for prompt, length, options in mixed_requests(30, seed=31)
+            if options.get("preset") != "official" and options.get("block_length", 0) <= 16
+        ]
+    )
 
 
 def test_every_worker_found_the_plugin_and_has_the_drivers_options(client: Client) -> None:

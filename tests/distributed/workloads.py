@@ -11,7 +11,7 @@ from tests.engine.test_kv_policies import without_whole_region
 from tests.engine.test_sdar_exactness import SDAR
 from tests.engine.test_sdar_exactness import mixed_requests as sdar_requests
 from tests.models.cached_llada import CachedReference
-from tests.models.engines import Answer, EngineSpec, ask, start_engine
+from tests.models.engines import EngineSpec, ask, start_engine
 from tests.models.oracle import Oracle
 
 Requests = list[tuple[list[int], int, dict[str, Any]]]
@@ -30,11 +30,7 @@ class LLaDA:
 
     def check(self, requests: Requests) -> None:
         answers = ask(self.llm, requests)
-        for (prompt, length, options), answer in zip(requests, answers, strict=True):
-            expected = self.oracle.generate(
-                prompt, length, options, self.options, model=self._approximation()
-            )
-            assert answer == Answer(expected.token_ids, expected.nfe), options
+        self.oracle.check(requests, answers, self.options, make_model=self._approximation)
 
     def _approximation(self) -> CachedReference | None:
         """A fresh one for each request: it remembers keys and values."""

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from remix_vllm.config import EngineOptions
-from tests.models.engines import Answer, ask
+from tests.models.engines import ask
+from tests.models.runner import model_runner
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -42,10 +43,7 @@ def test_forty_mixed_requests_in_one_batch_equal_the_oracle(
     engine: Any, oracle: Any, async_scheduling: bool
 ) -> None:
     requests = mixed_requests(40, seed=1)
-    answers = ask(engine(async_scheduling=async_scheduling), requests)
-    for (prompt, length, options), answer in zip(requests, answers, strict=True):
-        expected = oracle.generate(prompt, length, options)
-        assert answer == Answer(expected.token_ids, expected.nfe), options
+    oracle.check(requests, ask(engine(async_scheduling=async_scheduling), requests))
 
 
 @pytest.mark.parametrize("async_scheduling", [False, True])
@@ -56,10 +54,7 @@ def test_a_generation_longer_than_the_window_equals_the_oracle(
     settings = {"window": 24, "block_length": 8}
     llm = engine(async_scheduling=async_scheduling, additional_config={"remix": settings})
     requests = [(prompt, length, {}) for prompt, length, _ in mixed_requests(10, seed=2)]
-    defaults = EngineOptions.parse(settings, 128)
-    for (prompt, length, options), answer in zip(requests, ask(llm, requests), strict=True):
-        expected = oracle.generate(prompt, length, options, defaults)
-        assert answer == Answer(expected.token_ids, expected.nfe)
+    oracle.check(requests, ask(llm, requests), EngineOptions.parse(settings, 128))
 
 
 def test_official_preset_as_the_servers_default_sees_the_whole_window(
@@ -68,10 +63,7 @@ def test_official_preset_as_the_servers_default_sees_the_whole_window(
     settings = {"preset": "official", "block_length": 8, "window": 64}
     llm = engine(additional_config={"remix": settings})
     requests = [(p, n, {}) for p, n, _ in mixed_requests(12, seed=3)]
-    defaults = EngineOptions.parse(settings, 128)
-    for (prompt, length, options), answer in zip(requests, ask(llm, requests), strict=True):
-        expected = oracle.generate(prompt, length, options, defaults)
-        assert answer == Answer(expected.token_ids, expected.nfe)
+    oracle.check(requests, ask(llm, requests), EngineOptions.parse(settings, 128))
 
 
 def test_preempted_requests_return_the_same_tokens_and_nfe(engine: Any, oracle: Any) -> None:
@@ -86,7 +78,6 @@ def test_preempted_requests_return_the_same_tokens_and_nfe(engine: Any, oracle: 
         additional_config={"remix": settings},
     )
     requests = [(p[:20], 60, {}) for p, _, _ in mixed_requests(8, seed=4)]
-    defaults = EngineOptions.parse(settings, 128)
     scheduler = llm.llm_engine.engine_core.engine_core.scheduler
     preemptions = 0
     preempt = scheduler._preempt_request
@@ -100,9 +91,7 @@ def test_preempted_requests_return_the_same_tokens_and_nfe(engine: Any, oracle: 
     answers = ask(llm, requests, ignore_eos=True)
     scheduler._preempt_request = preempt
     assert preemptions > 0
-    for (prompt, length, options), answer in zip(requests, answers, strict=True):
-        expected = oracle.generate(prompt, length, options, defaults, ignore_eos=True)
-        assert answer == Answer(expected.token_ids, expected.nfe)
+    oracle.check(requests, answers, EngineOptions.parse(settings, 128), ignore_eos=True)
 
 
 def test_nothing_is_held_after_the_last_request(engine: Any) -> None:
@@ -114,7 +103,7 @@ def test_nothing_is_held_after_the_last_request(engine: Any) -> None:
     assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
     assert not core.scheduler.progress
     assert not core.scheduler.requests
-    runner = core.model_executor.driver_worker.worker.model_runner
+    runner = model_runner(llm)
     ask(llm, [([7, 8], 3, {})])
     # The runner frees the slots of finished requests at the start of its next step.
     assert len(runner.model_state.slots) <= 1

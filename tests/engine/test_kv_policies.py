@@ -8,7 +8,7 @@ import pytest
 from remix_vllm.config import EngineOptions
 from tests.engine.test_exactness import mixed_requests
 from tests.models.cached_llada import CachedReference
-from tests.models.engines import Answer, ask
+from tests.models.engines import ask
 
 SETTINGS = [
     {"kv_cache": "prefix", "block_length": 8},
@@ -32,14 +32,15 @@ def test_a_batch_equals_the_oracle_of_the_same_approximation(
     engine: Any, oracle: Any, settings: dict[str, Any], async_scheduling: bool
 ) -> None:
     llm = engine(async_scheduling=async_scheduling, additional_config={"remix": settings})
-    defaults = EngineOptions.parse(settings, 128)
     requests = without_whole_region(24, seed=11)
-    for (prompt, length, options), answer in zip(requests, ask(llm, requests), strict=True):
-        model = CachedReference(
+
+    def approximation() -> CachedReference:
+        return CachedReference(
             oracle.model.model, settings["kv_cache"], settings.get("refresh_interval", 0)
         )
-        expected = oracle.generate(prompt, length, options, defaults, model=model)
-        assert answer == Answer(expected.token_ids, expected.nfe), options
+
+    defaults = EngineOptions.parse(settings, 128)
+    oracle.check(requests, ask(llm, requests), defaults, make_model=approximation)
 
 
 def test_refreshing_every_step_is_exact(oracle: Any) -> None:

@@ -1,6 +1,6 @@
 """The oracle on a checkpoint: the literal reference loop over the plain-torch model."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from remix_vllm.config import EngineOptions
 from remix_vllm.decoding.reference import Generation, generate
+from tests.models.engines import Answer
 from tests.models.plain_llada import PlainLLaDA
 
 
@@ -80,3 +81,22 @@ class Oracle:
             len(prompt_ids) % block_length if grid_from_zero else 0,
             getattr(model, "before_forward", None),
         )
+
+    def check(
+        self,
+        requests: Sequence[tuple[list[int], int, dict[str, Any]]],
+        answers: Sequence[Answer],
+        engine: EngineOptions | None = None,
+        ignore_eos: bool = False,
+        make_model: Callable[[], Any] = lambda: None,
+    ) -> None:
+        """Each request (prompt ids, max_tokens, options) has the answer it must have.
+
+        Args:
+            make_model: the model of :meth:`generate`, one for each request.
+        """
+        for (prompt, length, options), answer in zip(requests, answers, strict=True):
+            expected = self.generate(
+                prompt, length, options, engine, ignore_eos, model=make_model()
+            )
+            assert answer == Answer(expected.token_ids, expected.nfe), options

@@ -1,6 +1,7 @@
 """Requests to the server under test, and what the oracle says to them."""
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +61,15 @@ class Client:
             model=self.model, prompt=prompt, max_tokens=max_tokens, **_common(stream, extra)
         )
         return _read(response if stream else [response])
+
+    def check_together(self, requests: list[tuple[list[int], int, dict[str, Any]]]) -> None:
+        """Completions of (prompt ids, max_tokens, options), all under way at once, equal the
+        oracle's in tokens and NFE."""
+        with ThreadPoolExecutor(len(requests)) as pool:
+            replies = pool.map(lambda r: self.complete(*r[:2], vllm_xargs=r[2]), requests)
+            for (prompt, length, options), reply in zip(requests, replies, strict=True):
+                expected = self.expected(prompt, length, options)
+                assert (reply.token_ids, reply.nfe) == (expected.token_ids, expected.nfe), options
 
     def chat(self, content: str, max_tokens: int, stream: bool = False, **extra: Any) -> Reply:
         """A chat completion of one user message."""

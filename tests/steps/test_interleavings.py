@@ -42,12 +42,7 @@ def random_request(rng: Random, policy: Policy, model_seed: int) -> ToyRequest:
 def test_random_interleavings_equal_the_oracle(
     policy: Policy, asynchronous: bool, mock_configs: Any
 ) -> None:
-    config = mock_configs(
-        policy,
-        async_scheduling=asynchronous,
-        block_size=PAGE,
-        max_num_batched_tokens=24 if policy.block_causal else 4 * 96,
-    )
+    config = config_of(policy, asynchronous, mock_configs)
     runs = [run_interleaving(policy, config, seed) for seed in range(4)]
     assert sum(run.preemptions for run in runs) >= 10
 
@@ -64,12 +59,7 @@ def test_as_on_a_gpu_where_the_host_learns_late_what_is_undecided(
         return torch.arange(len(which))
 
     monkeypatch.setattr(step, "indices_of", all_of)
-    config = mock_configs(
-        policy,
-        async_scheduling=asynchronous,
-        block_size=PAGE,
-        max_num_batched_tokens=24 if policy.block_causal else 4 * 96,
-    )
+    config = config_of(policy, asynchronous, mock_configs)
     runs = [run_interleaving(policy, config, seed, row_bounds=True) for seed in range(3)]
     assert sum(run.preemptions for run in runs) >= 5
     one_block = "window" not in policy.settings
@@ -89,6 +79,16 @@ def test_blocks_longer_than_pages_equal_the_oracle(asynchronous: bool, mock_conf
     )
     runs = [run_interleaving(BLOCK32, config, seed) for seed in range(7)]
     assert sum(run.preemptions for run in runs) >= 10
+
+
+def config_of(policy: Policy, asynchronous: bool, mock_configs: Any) -> Any:
+    """So few tokens a step that requests wait for each other."""
+    return mock_configs(
+        policy,
+        async_scheduling=asynchronous,
+        block_size=PAGE,
+        max_num_batched_tokens=24 if policy.block_causal else 4 * 96,
+    )
 
 
 def run_interleaving(policy: Policy, config: Any, seed: int, row_bounds: bool = False) -> MockRun:
