@@ -6,6 +6,7 @@ told.
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.load_models import Model
-from benchmarks.load_systems import SYSTEMS, cores
+from benchmarks.load_systems import MEMORY, SYSTEMS, cores
 
 REQUESTS = 8
 
@@ -39,7 +40,7 @@ def measure_reference(
         "budget_seconds": budget_seconds,
     }
     command = [sys.executable, "-m", "benchmarks.load_reference", json.dumps(work)]
-    ended = subprocess.run(command, capture_output=True, text=True)
+    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | MEMORY)
     if ended.returncode:
         raise RuntimeError(f"the reference loop ended with {ended.stderr[-2000:]}")
     return json.loads(ended.stdout.splitlines()[-1])

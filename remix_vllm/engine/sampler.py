@@ -13,7 +13,7 @@ from remix_vllm.decoding.step import decode
 from remix_vllm.engine.step_counts import StepCountsTensor
 from remix_vllm.ops.candidates import top_candidates
 from remix_vllm.ops.row_passes import Compared
-from remix_vllm_patches import page_zeroing
+from remix_vllm_patches import kept_memory, page_zeroing
 
 if TYPE_CHECKING:
     from remix_vllm.engine.model_state import ReMixModelState
@@ -29,6 +29,7 @@ class ReMixSampler:
     def __init__(self, state: "ReMixModelState", base: Any) -> None:
         self.state = state
         self.req_states = base.req_states
+        kept_memory.apply()
         page_zeroing.apply()
 
     def add_request(self, req_idx: int, sampling_params: Any) -> None:
