@@ -5,7 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from remix_vllm.ops.row_scan import GROUP, RowScan
+from remix_vllm.ops.row_kernels import GROUP
+from remix_vllm.ops.row_scan import RowScan
 from remix_vllm.ops.top_k import top_k_lowest_index
 
 
@@ -25,12 +26,12 @@ def top_candidates(logits: Tensor, scan: RowScan, rows: Tensor, k: int) -> Candi
     each of those groups has one that comes before any token outside of them. No more than
     ``GROUP * k`` logits of a row are looked at.
     """
-    size = logits.shape[1]
+    size, short = logits.shape[1], logits.itemsize == 2
     if size <= GROUP * k:
-        values, ids = top_k_lowest_index(logits[rows].float(), min(k, size))
+        values, ids = top_k_lowest_index(logits[rows].float(), min(k, size), short)
     else:
-        groups = top_k_lowest_index(scan.group_max[rows], k)[1].sort(-1).values
-        values, place = top_k_lowest_index(_in_groups(logits, rows, groups), k)
+        groups = top_k_lowest_index(scan.group_max[rows], k, short)[1].sort(-1).values
+        values, place = top_k_lowest_index(_in_groups(logits, rows, groups), k, short)
         ids = groups.gather(1, place // GROUP) * GROUP + place % GROUP
     return Candidates(ids, (values - scan.logsumexp[rows, None]).exp())
 

@@ -14,6 +14,8 @@ from torch import Tensor
 
 JS_EPSILON = torch.finfo(torch.float32).eps
 LOG_JS_EPSILON = math.log(JS_EPSILON)
+GROUP = 128
+"""Columns per group: a row of 126,464 columns has 988 of them."""
 BLOCK_LOGITS = 1 << 20
 """4 MiB of float32, which stay in a CPU's cache from one operation to the next."""
 
@@ -32,8 +34,18 @@ class RowKernels:
         self._given_block = block
         self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
         if compiled:
-            for function in (_sum_exp, _overlap, _divergence, _copy):
+            for function in (_group_max, _sum_exp, _overlap, _divergence, _copy):
                 self._compiled[function] = torch.compile(function, dynamic=True)
+
+    def group_max(self, logits: Tensor) -> Tensor:
+        """Maximum of each group of columns, ``[M, ceil(V / GROUP)]`` float32."""
+        groups = logits.shape[1] // GROUP
+        function = self._compiled.get(_group_max, _group_max) if len(logits) > 1 else _group_max
+        maxima: Tensor = function(logits[:, : groups * GROUP])
+        if groups * GROUP == logits.shape[1]:
+            return maxima
+        last = logits[:, groups * GROUP :].amax(-1, keepdim=True)
+        return torch.cat([maxima, last.float()], dim=1)
 
     def sum_exp(self, logits: Tensor, maximum: Tensor) -> Tensor:
         """Sum of ``exp(logit - maximum)`` of all rows, ``[M]`` float32."""
@@ -90,6 +102,10 @@ class RowKernels:
             part = slice(start, start + block)
             result[part] = function(rows[part], at[part], logits, *others)
         return result
+
+
+def _group_max(logits: Tensor) -> Tensor:
+    return logits.unflatten(1, (-1, GROUP)).amax(-1).float()
 
 
 def _sum_exp(rows: Tensor, at: Tensor, logits: Tensor, maximum: Tensor) -> Tensor:

@@ -14,9 +14,6 @@ from remix_vllm.ops.divergence_bounds import DivergenceBounds
 from remix_vllm.ops.row_kernels import RowKernels
 from remix_vllm.ops.row_scan import RowScan, scan_rows
 
-ROWS_AT_ONCE = 256
-"""Rows whose candidates' embeddings are copied at once."""
-
 
 class Compared(NamedTuple):
     """Rows of logits and the places in a history that are theirs, ``N`` of each."""
@@ -63,7 +60,8 @@ class RowPasses(Protocol):
             weights: ``[N, K]`` float32, zeros last.
 
         Returns:
-            ``[N, H]`` float32.
+            ``[N, H]`` float32, summed in float32; on a CPU rounded once to the table's dtype, which
+            is the inputs' as well.
         """
         ...
 
@@ -122,11 +120,12 @@ class TorchPasses:
         local = ids - first_id
         mine = (local >= 0) & (local < len(table))
         local, weights = torch.where(mine, local, 0), torch.where(mine, weights, 0.0)
-        if table.dtype == torch.float32:
-            return embedding_bag(local, table, per_sample_weights=weights, mode="sum")
-        mixed = torch.empty(len(ids), table.shape[1], dtype=torch.float32, device=table.device)
-        for start in range(0, len(ids), ROWS_AT_ONCE):
-            part = slice(start, start + ROWS_AT_ONCE)
-            rows = table[local[part]].float()
-            mixed[part] = torch.einsum("nk,nkh->nh", weights[part], rows)
-        return mixed
+        if table.itemsize == 2:
+            # The sum is one of float32, but the weights are of the table's dtype: in three parts
+            # they have all their digits.
+            parts, rest = [], weights
+            for _ in range(3):
+                parts.append(rest.to(table.dtype))
+                rest = rest - parts[-1].float()
+            local, weights = local.repeat(1, 3), torch.cat(parts, dim=1)
+        return embedding_bag(local, table, per_sample_weights=weights, mode="sum").float()

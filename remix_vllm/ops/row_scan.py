@@ -10,10 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from remix_vllm.ops.row_kernels import RowKernels
-
-GROUP = 128
-"""Columns per group: a row of 126,464 columns has 988 of them."""
+from remix_vllm.ops.row_kernels import GROUP, RowKernels
 
 
 class RowScan(NamedTuple):
@@ -32,12 +29,7 @@ class RowScan(NamedTuple):
 
 def scan_rows(logits: Tensor, kernels: RowKernels) -> RowScan:
     """Scan each row of ``logits`` ``[N, V]``, any floating dtype and row stride."""
-    whole = logits.shape[1] // GROUP * GROUP
-    group_max = logits[:, :whole].unflatten(1, (-1, GROUP)).amax(-1)
-    if whole < logits.shape[1]:
-        last = logits[:, whole:].amax(-1, keepdim=True)
-        group_max = torch.cat([group_max, last], dim=1)
-    group_max = group_max.float()
+    group_max = kernels.group_max(logits)
     maximum = group_max.amax(-1)
     total = kernels.sum_exp(logits, maximum)
     token = _first_of_maximum(logits, group_max, maximum)

@@ -2,8 +2,9 @@
 
 from torch import Tensor
 
+from remix_vllm.ops.row_kernels import GROUP
 from remix_vllm.ops.row_passes import Compared
-from remix_vllm.ops.row_scan import GROUP, RowScan
+from remix_vllm.ops.row_scan import RowScan
 from remix_vllm.ops.triton_mixing import mix_rows
 from remix_vllm.ops.triton_rows import compare_rows, scan_rows
 

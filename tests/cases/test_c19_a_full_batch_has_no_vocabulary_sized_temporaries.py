@@ -13,9 +13,8 @@ from torch.utils._pytree import tree_leaves
 
 from remix_vllm.decoding.history import FullHistory
 from remix_vllm.ops.candidates import top_candidates
-from remix_vllm.ops.row_kernels import BLOCK_LOGITS, RowKernels
+from remix_vllm.ops.row_kernels import BLOCK_LOGITS, GROUP, RowKernels
 from remix_vllm.ops.row_passes import Compared, TorchPasses
-from remix_vllm.ops.row_scan import GROUP
 
 ROWS, VOCABULARY, TOP_K = 64, 40_001, 50
 

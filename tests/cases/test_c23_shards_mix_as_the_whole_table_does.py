@@ -58,7 +58,10 @@ def test_with_the_maximum_on_one_shard(dtype: torch.dtype, size: int) -> None:
     inputs = (ids, weights, beta, VOCABULARY - 1)
 
     whole = mixed_embedding(*inputs, table, 0, PASSES)
-    torch.testing.assert_close(mixed_on_shards(table, size, *inputs), whole, atol=1e-5, rtol=0)
+    # The sum is rounded to the table's dtype, each rank's for itself.
+    coarse = torch.finfo(dtype).eps * table.float().abs().max().item()
+    rounding = 1e-5 if dtype == torch.float32 else coarse
+    torch.testing.assert_close(mixed_on_shards(table, size, *inputs), whole, atol=rounding, rtol=0)
 
     # Worked from the whole distribution, without gather or shards.
     kept = torch.zeros(ROWS, VOCABULARY).scatter(1, ids, weights)
@@ -66,7 +69,8 @@ def test_with_the_maximum_on_one_shard(dtype: torch.dtype, size: int) -> None:
     rest = 1 - probability.sum(-1, keepdim=True)
     mixture = probability @ table.float() + rest * table[-1].float()
     expected = (1 - beta[:, None]) * table[-1].float() + beta[:, None] * mixture
-    torch.testing.assert_close(whole, expected, atol=1e-5, rtol=0)
+    rtol = 0 if dtype == torch.float32 else torch.finfo(dtype).eps / 2
+    torch.testing.assert_close(whole, expected, atol=1e-5, rtol=rtol)
     # Rows whose candidates all lie on one shard, and rows that need both.
     low = (kept[:, :size] > 0).any(1)
     high = (kept[:, size:] > 0).any(1)

@@ -18,8 +18,9 @@ from remix_vllm.decoding.history import CompactHistory, FullHistory, History
 from remix_vllm.decoding.rows import flatten, select_rows
 from remix_vllm.decoding.state import CanvasState, num_places
 from remix_vllm.decoding.step import StepLimits, decode
+from remix_vllm.ops.row_kernels import GROUP
 from remix_vllm.ops.row_passes import Compared
-from remix_vllm.ops.row_scan import GROUP, RowScan
+from remix_vllm.ops.row_scan import RowScan
 
 SLOTS, LENGTH, VOCABULARY, BLOCK, TOP_K = 4, 64, 1000, 8, 5
 REQUESTS, SPAN = 2, 16
