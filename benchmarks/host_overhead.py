@@ -22,12 +22,16 @@ from tests.models.checkpoints import write_llada
 NFE = 16
 GROUPS = {
     "scheduler": ("scheduler",),
-    "inputs": ("inputs", "mixing"),
+    "inputs": ("inputs",),
     "sampler": ("sampler",),
 }
 """What is counted as the host's: planning, state and decisions."""
-STATISTICS = ("scan", "candidates", "history")
-"""Passes over the logits, which on a GPU are the device's: shown, not counted."""
+OTHERS = {
+    "embeddings": ("embedding", "mixing"),
+    "statistics": ("scan", "candidates", "history"),
+}
+"""Embeddings of all tokens of the step, and passes over the logits, which on a GPU are the
+device's: shown, not counted."""
 
 
 def one_round(llm: Any, watch: Stopwatch, sequences: int) -> dict[str, float]:
@@ -35,9 +39,12 @@ def one_round(llm: Any, watch: Stopwatch, sequences: int) -> dict[str, float]:
     watch.seconds.clear()
     denoise(llm, sequences, NFE, ids=100)
     own = watch.own_seconds()
-    groups = {g: 1000 * sum(own.get(p, 0.0) for p in parts) / NFE for g, parts in GROUPS.items()}
-    host = sum(groups.values())
-    return groups | {"host": host, "statistics": 1000 * sum(own[p] for p in STATISTICS) / NFE}
+
+    def milliseconds(groups: dict[str, tuple[str, ...]]) -> dict[str, float]:
+        return {g: 1000 * sum(own[part] for part in parts) / NFE for g, parts in groups.items()}
+
+    counted = milliseconds(GROUPS)
+    return counted | {"host": sum(counted.values())} | milliseconds(OTHERS)
 
 
 def main() -> None:
@@ -65,10 +72,8 @@ def main() -> None:
             results[sequences] = {
                 name: statistics.median(r[name] for r in rounds) for name in rounds[0]
             }
-    print(
-        "| sequences | " + " | ".join(f"{name}, ms per step" for name in [*GROUPS, "host"]) + " |"
-    )
-    print("|---" * (len(GROUPS) + 2) + "|")
+    print("| ms per step, sequences | " + " | ".join([*GROUPS, "host", *OTHERS]) + " |")
+    print("|---" * (len(GROUPS) + len(OTHERS) + 2) + "|")
     for sequences, result in results.items():
         print(f"| {sequences} | " + " | ".join(f"{v:.2f}" for v in result.values()) + " |")
     if arguments.json:

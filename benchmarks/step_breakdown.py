@@ -30,6 +30,7 @@ PARTS = {
     "history": "ReMix: divergence from the history, and writing it",
     "sampler": "the rest of the sampler",
     "mixing": "ReMix: mixed embeddings",
+    "embedding": "embeddings of the other tokens",
     "inputs": "the rest of the inputs",
     "scheduler": "vLLM's scheduler and ours",
     "runner": "the rest of vLLM's runner",

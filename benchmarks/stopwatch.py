@@ -13,7 +13,8 @@ from tests.models.runner import model_runner
 
 INSIDE = {
     "sampler": ("scan", "candidates", "history"),
-    "inputs": ("mixing",),
+    "inputs": ("embedding",),
+    "embedding": ("mixing",),
     "runner": ("forward", "LM head", "sampler", "inputs"),
 }
 """Timed parts that contain others."""
@@ -63,6 +64,7 @@ def instrument(llm: Any) -> Stopwatch:
     watch.wrap(runner.model_state, "preprocess_state", "inputs")
     watch.wrap(runner.model_state, "prepare_inputs", "inputs")
     watch.wrap(runner.model_state, "prepare_attn", "inputs")
+    watch.wrap(runner.model_state, "_embed", "embedding")
     watch.wrap(model_state, "mixed_embedding", "mixing")
     watch.wrap(runner.model, "forward", "forward")
     watch.wrap(runner.model, "compute_logits", "LM head")

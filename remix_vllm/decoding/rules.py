@@ -47,7 +47,7 @@ def accept(
 
 def kept_weights(
     top_probabilities: Tensor,
-    top_k: Tensor,
+    top_k: Tensor | None,
     alpha_scale: Tensor,
     alpha_min: Tensor,
     alpha_max: Tensor,
@@ -60,14 +60,16 @@ def kept_weights(
 
     Args:
         top_probabilities: ``[N, K]`` float32, descending.
-        top_k: candidates considered, ``[N]``.
+        top_k: candidates considered, ``[N]``; None for all ``K``.
         alpha_scale, alpha_min, alpha_max: ``[N]`` float32.
 
     Returns:
         ``[N, K]`` float32.
     """
     alpha = (alpha_scale * top_probabilities[:, 0]).clamp(min=alpha_min, max=alpha_max)
-    kept = top_probabilities.cumsum(-1) <= alpha[:, None]
-    kept &= torch.arange(kept.shape[1], device=kept.device) < top_k[:, None]
-    kept[:, 0] = True
-    return torch.where(kept, top_probabilities, 0.0)
+    # 1.0 and 0.0: comparing to bool and selecting by it take a CPU four times as long.
+    kept = top_probabilities.cumsum(-1).le_(alpha[:, None])
+    if top_k is not None:
+        kept *= torch.arange(kept.shape[1], device=kept.device) < top_k[:, None]
+    kept[:, 0] = 1.0
+    return kept.mul_(top_probabilities)

@@ -107,9 +107,14 @@ class CanvasState:
         ) = self._counters.unbind(0)
         self.options = SlotOptions(num_slots, device)
 
-        # Known to the host, which need not ask the device whether there are any.
+        # Known to the host, which need not ask the device whether there are any, and leaves out of
+        # a step what is for nobody.
         self.resumed: set[int] = set()
         """Slots with pinned tokens."""
+        self.few_candidates: set[int] = set()
+        """Slots whose request mixes fewer candidates than are kept."""
+        self.sticky: set[int] = set()
+        """Slots whose request forgets a rejected distribution (official rules)."""
         self.deciding_masks: set[int] = set()
         """Slots whose request may decide a position as the mask (official rules)."""
         self.across_blocks: set[int] = set()
@@ -166,6 +171,10 @@ class CanvasState:
         self.forget(slot)
         if fixed < len(token_ids):
             self.resumed.add(slot)
+        if options.mix_top_k < self.top_k:
+            self.few_candidates.add(slot)
+        if options.rejection == "sticky":
+            self.sticky.add(slot)
         if not options.exclude_mask:
             self.deciding_masks.add(slot)
         if options.remembers_across_blocks:
@@ -176,7 +185,13 @@ class CanvasState:
         rows = slice(slot * self.history_rows, (slot + 1) * self.history_rows)
         self.mixed[rows] = False
         self.has_history[rows] = False
-        for slots in (self.resumed, self.deciding_masks, self.across_blocks):
+        for slots in (
+            self.resumed,
+            self.few_candidates,
+            self.sticky,
+            self.deciding_masks,
+            self.across_blocks,
+        ):
             slots.discard(slot)
 
     def read(self, slots: Tensor) -> SlotState:

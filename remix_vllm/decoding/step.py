@@ -54,7 +54,8 @@ def decode(
         logits: ``[N, V]``, overwritten where ids are forbidden.
     """
     options, batch = before.options, rows.batch
-    _forbid(logits, limits.forbidden, options.exclude_mask.index_select(0, batch))
+    exclude = options.exclude_mask.index_select(0, batch) if state.deciding_masks else None
+    _forbid(logits, limits.forbidden, exclude)
     scan = limits.passes.scan(logits)
     # NaN or infinity among the ids that may be predicted, or nothing finite: no distribution.
     corrupt = rows.wanted & ~scan.logsumexp.isfinite()
@@ -93,7 +94,11 @@ def _per_request(state: SlotState, batch: Tensor, *which: Tensor) -> tuple[Tenso
     return each.new_zeros(len(state.slots), len(which)).index_add_(0, batch, each).unbind(1)
 
 
-def _forbid(logits: Tensor, forbidden: Tensor, exclude: Tensor) -> None:
+def _forbid(logits: Tensor, forbidden: Tensor, exclude: Tensor | None) -> None:
+    """In the rows ``exclude``; None for all."""
+    if exclude is None:
+        logits.index_fill_(1, forbidden, -torch.inf)
+        return
     banned = logits.index_select(1, forbidden)
     logits.index_copy_(1, forbidden, banned.masked_fill(exclude[:, None], -torch.inf))
 
@@ -164,14 +169,16 @@ def _remember(
         at,
         kept_weights(
             candidates.probabilities,
-            options.mix_top_k,
+            options.mix_top_k if state.few_candidates else None,
             options.alpha_scale,
             options.alpha_min,
             options.alpha_max,
         ),
     )
-    state.has_history.index_copy_(0, at, kept & (options.sticky | ~moved))
-    state.history.clear(at, moved & options.sticky)
+    if state.sticky:
+        state.history.clear(at, moved & options.sticky)
+        moved &= ~options.sticky
+    state.has_history.index_copy_(0, at, kept & ~moved)
     return mixed, rejected
 
 

@@ -94,22 +94,22 @@ class Progress:
         One that the worker left alone, or that computed a part of the prompt, does not count: None.
         """
         span = self._under_way.popleft()
-        geometry, returned = self.geometry, returned_before + returned_now
+        geometry = self.geometry
         if not geometry.denoises(span, self.block_start, self._steps):
             return None
-        forward = Forward(
-            positions=geometry.block_end(geometry.block_start(returned_before)) - returned_before,
-            tokens=returned_now,
-            refreshes=geometry.policy in ("prefix", "dual") and geometry.refreshes(self._steps),
-            blocks=geometry.blocks_done(returned) - geometry.blocks_done(returned_before),
-        )
-        self.metrics.observe(num_draft_tokens=forward.positions, num_accepted=returned_now)
+        positions = geometry.block_end(geometry.block_start(returned_before)) - returned_before
+        refreshes = geometry.policy in ("prefix", "dual") and geometry.refreshes(self._steps)
+        self.metrics.observe(num_draft_tokens=positions, num_accepted=returned_now)
         self._steps += 1
+        if not returned_now:
+            return Forward(positions, 0, refreshes, 0)
+        returned = returned_before + returned_now
+        blocks = geometry.blocks_done(returned) - geometry.blocks_done(returned_before)
         start = geometry.block_start(returned)
         if start != self.block_start and not self._whole_region:
             self.block_start, self._steps = start, 0
             self._at_block_start = _copied(self.metrics)
-        return forward
+        return Forward(positions, returned_now, refreshes, blocks)
 
     def restart_block(self) -> None:
         """Forget the forwards of the active block, which a preempted request does again."""

@@ -124,26 +124,29 @@ class ReMixScheduler(Scheduler):
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         super()._update_after_schedule(scheduler_output)
+        keeps_final = self.options.kv_cache == "block"
         for request_id, length in scheduler_output.num_scheduled_tokens.items():
             request, progress = self.requests[request_id], self.progress[request_id]
             end = request.num_computed_tokens
             progress.plan(Span(end - length, end))
-            computed = min(end, progress.final_positions)
-            request.num_computed_tokens = computed if self.options.kv_cache == "block" else 0
+            final = min(end, progress.final_positions) if keeps_final else 0
+            request.num_computed_tokens = final
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         counts = take_counts(model_runner_output)
+        index_of = model_runner_output.req_id_to_index
+        sampled = model_runner_output.sampled_token_ids
         for request_id in scheduler_output.num_scheduled_tokens:
             request = self.requests.get(request_id)
             if request is None or request.is_finished():
                 continue
             if request.num_stale_output_tokens and request.drop_stale_output:
                 continue
-            index = model_runner_output.req_id_to_index[request_id]
-            tokens = len(model_runner_output.sampled_token_ids[index])
-            forward = self.progress[request_id].observe(request.num_output_tokens, tokens)
+            index = index_of[request_id]
+            progress = self.progress[request_id]
+            forward = progress.observe(request.num_output_tokens, len(sampled[index]))
             if forward is not None:
                 self.decoding_stats.add_forward(forward)
             if counts is not None:

@@ -67,6 +67,8 @@ def step(options: EngineOptions, make_history: Callable[[int, torch.device], His
     state.deciding_masks.add(1)
     state.across_blocks.add(1)
     state.resumed.add(1)
+    state.few_candidates.add(1)
+    state.sticky.add(1)
     forbidden = torch.tensor([VOCABULARY - 1], device=device)
     limits = StepLimits(forbidden, options.window, False, Shapes())
     slots, first = (torch.empty(REQUESTS, dtype=torch.int64, device=device) for _ in range(2))
